@@ -27,7 +27,10 @@ from experiments.comparison import (
 )
 from experiments.experiment import Experiment, Judgement, Outcome, Row, Setting, Table
 from experiments.streams import load
+from tidegate._mechanisms import core_kind, on_core
+from tidegate.audit.zoo.printed import equal_groups
 from tidegate.bench.metrics import interval_of_mean
+from tidegate.core.session import Session
 from tidegate.datasets.wide_shapes import rome, world_cup_urls
 from tidegate.mechanisms import BudgetAbsorption, BudgetDistribution, Fast, Mechanism, Sample, Uniform
 from tidegate.mechanisms.sampled.kalman import Kalman
@@ -202,13 +205,13 @@ def _settings_groups(small: bool) -> list[Setting]:
 def _measure_groups(setting: Setting) -> list[Row]:
     columns, groups = setting["columns"], setting["groups"]
     policy = WEvent(epsilon="1", w=W)
-    chosen: dict[str, Mechanism] = {}
+    chosen: dict[str, Any] = {}
     for name, kind in (("BD", BudgetDistribution), ("BA", BudgetAbsorption)):
         chosen[f"{name}, one account (sound)"] = kind(policy, columns=columns, groups=groups, noise="laplace")
         chosen[f"{name}, independent (printed)"] = (
             kind(policy, columns=columns, noise="laplace")
             if groups == 1
-            else kind(policy, columns=columns, groups=groups, calibration="paper")
+            else equal_groups(core_kind(kind), policy, columns, groups)
         )
     return errors_of(chosen, stream("Rome", columns), setting["runs"], groups=groups)
 
@@ -258,10 +261,10 @@ def _measure_examples(setting: Setting) -> list[Row]:
     with zero_noise():
         for name, kind in zip(SPENT, (BudgetDistribution, BudgetAbsorption), strict=True):
             mechanism = kind(WEvent(epsilon="1", w=3), noise="laplace")
-            run, tests = mechanism.start(), mechanism.shares[1]
+            session, tests = Session(on_core(mechanism)), mechanism.shares[1]
             for step, value in enumerate(VALUES, 1):
-                release = run.push([value])
-                spent = str(Fraction((release.units - tests) * run.ledger.unit))
+                release = session.push([value])
+                spent = str(Fraction((release.units - tests) * release.unit))
                 rows.append({"mechanism": name, "step": step, "spent": spent, "status": release.status.label})
     return rows
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tidegate.audit.session_courses import SESSION_COURSES
 
 from tidegate.audit import session_accounts
 from tidegate.audit.auditor import audit
-from tidegate.audit.session_courses import SESSION_COURSES
 from tidegate.audit.subjects import Configured
 from tidegate.audit.verdicts import CLEAN, VIOLATES
 from tidegate.core.charges import Charges

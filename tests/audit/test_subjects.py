@@ -4,11 +4,11 @@ import threading
 
 import numpy as np
 import pytest
+from tidegate.audit.publishing import MEASURED, PublishingReplicas
 
 from tidegate.audit.copies import widened
 from tidegate.audit.courses import AT_ONCE, Course, Part, Refused
 from tidegate.audit.neighbours import Counts
-from tidegate.audit.publishing import MEASURED, PublishingReplicas
 from tidegate.audit.subjects import Callee, Configured, Failure
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing

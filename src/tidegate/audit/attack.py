@@ -1,7 +1,7 @@
 """The whole attack on one configuration: its account, and releases from every angle.
 
-An angle is a length of the streams and a course of the run, or an intruder. All angles are tried for a short time, those
-that look worst for longer, from the pairs of streams that looked worst, and in the time that is left the worst of all is
+An angle is a length of the streams and a course, or an intruder. All angles are tried for a short time, those that look
+worst for longer, from the pairs of streams that looked worst, and in the time that is left the worst of all is
 put to the test. Where transcripts are few, angles and pairs are in one race (`racing`). The error is divided among all
 tests in advance.
 """
@@ -10,20 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from tidegate.audit import charges, levels, neighbours
+from tidegate.audit import levels, neighbours
 from tidegate.audit.auditor import audit, verdict_of
-from tidegate.audit.courses import AT_ONCE, COURSES, WITH_GAPS, takes_gaps
+from tidegate.audit.courses import COURSES
 from tidegate.audit.intrusions import Intruded
 from tidegate.audit.neighbours import Pair
 from tidegate.audit.racing import Race
 from tidegate.audit.search import Effort
-from tidegate.audit.session_courses import SESSION_COURSES
 from tidegate.audit.subjects import Configured, Failure, Stopwatch, Subject
 from tidegate.audit.verdicts import CLEAN, Finding
-from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.w_event.pan_private import ANNOUNCED
 from tidegate.mechanisms.w_event.publishing import Publishing
 
@@ -35,9 +34,7 @@ LARGEST_SHARE = 6.0  # of the time, against 1, for streams of the usual length
 FINAL_ERROR = 0.5  # of the error, for the last test
 HANDED_ON = 2  # pairs that the next angle with streams of the same length begins with
 FEWEST = 1200  # transcripts a side of a final test, at least
-SHORTEST = (
-    8  # steps of a stream on which something happens to a run: what is lost after it adds up over several
-)
+SHORTEST = 8  # steps of a stream on which something happens: what is lost after it adds up over several
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ _Looked = tuple[float, Angle, list[tuple[float, Pair]]]  # what an angle promise
 
 
 def attack(
-    mechanism: Mechanism,
+    mechanism: Any,
     *,
     error: float = 1e-6,
     seconds: float = 40.0,
@@ -96,8 +93,6 @@ def attack(
         mechanism, testers=("replay", "exact"), steps=steps, seconds=seconds / 20, error=error, name=name
     )
     worst.angle = "account"
-    if worst.outcome == CLEAN and mechanism.enforced and not hasattr(mechanism, "advance"):
-        worst = charges.attack(mechanism, worst)
     if worst.outcome != CLEAN:
         return worst
     left = max(seconds - watch.seconds(), seconds / 2)
@@ -110,7 +105,7 @@ class _Rounds:
 
     def __init__(
         self,
-        mechanism: Mechanism,
+        mechanism: Any,
         usual: int,
         worst: Finding,
         error: float,
@@ -227,11 +222,11 @@ def _ranked(looked: list[_Looked]) -> list[_Looked]:
     return sorted((each for each in looked if each[2]), key=lambda each: -each[0])
 
 
-def angles(mechanism: Mechanism, usual: int) -> Iterator[Angle]:
-    """All angles: lengths from one step to more than two cycles, courses of a run, intruders."""
+def angles(mechanism: Any, usual: int) -> Iterator[Angle]:
+    """All angles: lengths from one step to more than two cycles, courses of a stream, intruders."""
     usual = min(usual, levels.longest(mechanism))
     plain = Configured(mechanism)
-    if isinstance(mechanism, Publishing) and mechanism.pan_private and not plain.on_core:
+    if isinstance(mechanism, Publishing) and mechanism.pan_private:
         yield from _intruders(mechanism, usual)
     every = levels.lengths(mechanism, usual)
     for steps in every:
@@ -241,12 +236,9 @@ def angles(mechanism: Mechanism, usual: int) -> Iterator[Angle]:
             steps,
             _share(steps, usual, every, mechanism.independent_period),
         )
-    runs = (*COURSES, *([WITH_GAPS] if not plain.on_core and takes_gaps(mechanism) else []))
-    for course in SESSION_COURSES if plain.on_core else runs:
+    for course in COURSES:
         steps = every[-1] if course.long else max(min(SHORTEST, every[-1]), usual)
         yield Angle(course.name, Configured(mechanism, course=course), steps)
-    if plain.way == "loop":  # the loop alone was sampled above
-        yield Angle(f"{AT_ONCE.name}, run by run", _by_runs(mechanism), usual)
 
 
 def _share(steps: int, usual: int, every: list[int], period: int) -> float:
@@ -254,13 +246,6 @@ def _share(steps: int, usual: int, every: list[int], period: int) -> float:
     if period in every:
         return LARGEST_SHARE if steps == period else 2.0 if steps == 2 * period else 1.0
     return LARGEST_SHARE if steps == usual else 2.0 if steps == every[-1] else 1.0
-
-
-def _by_runs(mechanism: Mechanism) -> Configured:
-    """A mechanism whose every transcript is that of a run through the front door."""
-    subject = Configured(mechanism, course=COURSES[0])
-    subject.course = AT_ONCE
-    return subject
 
 
 def _intruders(mechanism: Publishing, usual: int) -> Iterator[Angle]:
@@ -274,7 +259,7 @@ def _intruders(mechanism: Publishing, usual: int) -> Iterator[Angle]:
         yield Angle("seen three times in a step", Intruded(mechanism, 1, earlier=2), usual)
 
 
-def _levels(mechanism: Mechanism, steps: int) -> tuple[int, ...]:
+def _levels(mechanism: Any, steps: int) -> tuple[int, ...]:
     """Public thresholds, and where decisions turn."""
     turns: list[int] = []
     try:

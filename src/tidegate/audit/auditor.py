@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tidegate.audit import accounts, bounds, exact, levels, models, neighbours, session_accounts
+from tidegate.audit import accounts, bounds, exact, levels, models, neighbours
 from tidegate.audit.neighbours import Pair
 from tidegate.audit.search import Effort, FailureAt, Found, Progress, Search
 from tidegate.audit.subjects import Configured, Subject, subject
 from tidegate.audit.verdicts import CLEAN, FAILS, VIOLATES, Finding
+from tidegate.core.mechanism import Mechanism
 from tidegate.errors import InvalidInput, InvalidParameter
-from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.policy import Policy, Pure, ZeroConcentrated
 
 SURELY = 1 + 1e-9  # an exact loss is accused only beyond rounding
@@ -110,8 +110,7 @@ def _verdict(looked: Subject, outcome: str, loss: float, tester: str, error: flo
 def _replay(looked: Subject, steps: int, seconds: float) -> Finding | None:
     assert isinstance(looked, Configured)
     try:
-        replay = session_accounts.replay if looked.on_core else accounts.replay
-        problem, stream = replay(looked.mechanism, steps, seconds)
+        problem, stream = accounts.replay(looked.mechanism, steps, seconds)
     except Exception:
         return None  # the statistical tester reports failures, with the pair
     if problem is None:
@@ -127,7 +126,7 @@ def _exact(
     """Enumerate the program of a known algorithm, or the one that the subject brings along."""
     program: exact.Program | None = getattr(looked, "program", None)
     own = isinstance(looked, Configured) and looked.policy == looked.mechanism.policy
-    if program is None and own and isinstance(looked, Configured) and not looked.on_core:
+    if program is None and own and isinstance(looked, Configured):
         program = models.model_of(looked.mechanism)
     budget = looked.policy.budget
     if program is None or not isinstance(budget, Pure):

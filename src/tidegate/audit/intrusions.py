@@ -8,9 +8,13 @@ import numpy as np
 
 from tidegate.audit.neighbours import BIG, Counts
 from tidegate.audit.subjects import Callee, Floats
+from tidegate.core.rows import Draws
+from tidegate.mechanisms.w_event import pan_private
 from tidegate.mechanisms.w_event.pan_private import ANNOUNCED
 from tidegate.mechanisms.w_event.publishing import Publishing
+from tidegate.noise import current
 from tidegate.policy import Policy
+from tidegate.releases import Status
 
 
 class Intruded(Callee):
@@ -53,32 +57,32 @@ class Intruded(Callee):
         return (self.at,)
 
     def watch(self, stream: Counts) -> Floats:
-        """One row a step: what was released, the states that were seen (0 at other steps), and the noise scale."""
-        run: Any = self.mechanism.start()
-        columns = self.columns
+        """One row per step: what was released, the states that were seen (0 at other steps), and the noise scale."""
+        mechanism, columns = self.mechanism, self.columns
+        state, noise = mechanism.begin(1), Draws(current())
+        nothing = np.zeros((1, columns), dtype=np.int64)
         seen = np.zeros((len(stream), self.width))
         for step, row in enumerate(stream, 1):
-            run.open_step()
+            pan_private.open_step(mechanism, state, step, noise)
             into = seen[step - 1, columns:-1].reshape(-1, 2, columns)
             if step == self.at:
                 for number in range(self.earlier):
-                    self._look(run, into[number])
+                    self._look(state, step, noise, into[number])
             if step == self.at and not self.after:
                 if self.before:
-                    run.arrive(0, self.before)
-                self._look(run, into[-1])
+                    pan_private.arrive(mechanism, state, 0, self.before, noise)
+                self._look(state, step, noise, into[-1])
             for column in range(columns):
-                run.arrive(column, int(row[column]))
+                pan_private.arrive(mechanism, state, column, int(row[column]), noise)
             if step == self.at and self.after:
-                self._look(run, into[-1])
-            release = run.close_step()
-            seen[step - 1, :columns] = release.values
-            seen[step - 1, -1] = release.scale if release.fresh else 0.0
+                self._look(state, step, noise, into[-1])
+            output = mechanism.advance(state, nothing, step, noise)
+            seen[step - 1, :columns] = output.values[0]
+            seen[step - 1, -1] = output.scale[0] if output.status[0] == Status.FRESH else 0.0
         return seen
 
-    def _look(self, run: Any, into: Floats) -> None:
-        state = run.memory()
-        if state["counts"].size:
-            into[:] = state["counts"], state["differences"]
+    def _look(self, state: Any, step: int, noise: Draws, into: Floats) -> None:
+        if state.numbers[pan_private.AMOUNT] > 0:
+            into[:] = state.cells
         if self.mechanism.pan_private == ANNOUNCED:
-            run.announce_intrusion()
+            self.mechanism.event(state, "intrusion", step, noise)

@@ -17,7 +17,6 @@ import numpy as np
 
 from tidegate.audit.neighbours import BIG, Counts
 from tidegate.audit.subjects import Configured
-from tidegate.mechanisms.mechanism import Mechanism
 
 LIMITS = (
     "threshold",
@@ -52,7 +51,7 @@ PROBES = 64  # runs for each level that is tried
 LONGEST = 80  # steps
 
 
-def public_levels(mechanism: Mechanism) -> list[int]:
+def public_levels(mechanism: Any) -> list[int]:
     """Whole numbers at and just beside the public limits of a mechanism, found by their names."""
     found: set[int] = set()
     for name, value in _numbers(mechanism):
@@ -61,7 +60,7 @@ def public_levels(mechanism: Mechanism) -> list[int]:
     return sorted(found - {0})[:MOST_LEVELS]
 
 
-def cycle(mechanism: Mechanism) -> int:
+def cycle(mechanism: Any) -> int:
     """The longest thing that repeats: a window, a period, a block, a tree; at least 1."""
     lengths = [mechanism.policy.window or 1]
     for name, value in _numbers(mechanism):
@@ -70,7 +69,7 @@ def cycle(mechanism: Mechanism) -> int:
     return max(lengths)
 
 
-def lengths(mechanism: Mechanism, usual: int) -> list[int]:
+def lengths(mechanism: Any, usual: int) -> list[int]:
     """Lengths of streams: one step, as usual, and more than two cycles, as far as the stream may go."""
     end = longest(mechanism)
     long = min(2 * cycle(mechanism) + 2, LONGEST)
@@ -80,7 +79,7 @@ def lengths(mechanism: Mechanism, usual: int) -> list[int]:
     return sorted({min(each, end) for each in (1, 2, usual, long, *more)})
 
 
-def moments(mechanism: Mechanism) -> list[int]:
+def moments(mechanism: Any) -> list[int]:
     """Steps after which something public happens: what repeats begins anew, what was waited for is over."""
     found = {mechanism.policy.window or 1}
     for name, value in _numbers(mechanism):
@@ -89,7 +88,7 @@ def moments(mechanism: Mechanism) -> list[int]:
     return sorted(found)
 
 
-def longest(mechanism: Mechanism) -> int:
+def longest(mechanism: Any) -> int:
     """How many steps a stream may have: the policy's horizon, or the mechanism's own where it ends there."""
     horizon = mechanism.policy.horizon or 10**9
     own = getattr(mechanism, "horizon", None)
@@ -128,10 +127,10 @@ def _share(subject: Configured, quiet: int, level: int) -> float:
     return float(np.mean(drawn[:, (steps * width or drawn.shape[1]) - 1] > 0)) if shown else 0.0
 
 
-def _goes_on(mechanism: Mechanism, steps: int) -> bool:
+def _goes_on(mechanism: Any, steps: int) -> bool:
     """Whether a run goes on after the end of its own horizon."""
     try:
-        mechanism.start().push_batch(np.zeros((steps + 1, mechanism.columns), dtype=np.int64))
+        mechanism.public(mechanism.begin(1), 1, steps + 1)
     except Exception:
         return False
     return True

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from tidegate.audit.exact import Draw, Program
 from tidegate.audit.neighbours import Counts
-from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.pegasus.deviation import whole_deviation
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
@@ -65,7 +65,7 @@ def sample(scale: float, every: int) -> Program:
 
 
 def absorption(epsilon: Fraction, window: int, change: int = 1, literal: bool = False) -> Program:
-    """Budget Absorption in whole units; `literal`: line 5 as printed."""
+    """Budget Absorption in whole units; `literal`: line 5 at its word, with ε_{i,2}."""
 
     def program(stream: Counts, draw: Draw) -> None:
         last, latest, taken = np.zeros(stream.shape[1], dtype=np.int64), 0, 1
@@ -180,7 +180,7 @@ def grouper(limit: int, threshold_scale: float, question_scale: float, *, keeps:
     return program
 
 
-def model_of(mechanism: Mechanism) -> Program | None:
+def model_of(mechanism: Any) -> Program | None:
     """The program of a configuration, where it is small enough and its paper's algorithm is modelled."""
     budget = mechanism.policy.budget
     if not isinstance(budget, Pure) or mechanism.grid != 1 or mechanism.rounding != "refuse":
@@ -206,7 +206,6 @@ def model_of(mechanism: Mechanism) -> Program | None:
             return None
         if type(mechanism) is BudgetDistribution:
             return distribution(budget.epsilon, mechanism.window, change)
-        if type(mechanism) is BudgetAbsorption and mechanism.calibration in ("sound", "paper"):
-            literal = mechanism.calibration == "paper"
-            return absorption(budget.epsilon, mechanism.window, change, literal)
+        if type(mechanism) is BudgetAbsorption:
+            return absorption(budget.epsilon, mechanism.window, change)
     return None

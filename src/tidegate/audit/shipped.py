@@ -5,20 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate._mechanisms import on_core
 from tidegate.audit.attack import attack
 from tidegate.audit.auditor import audit
 from tidegate.audit.verdicts import Finding
-from tidegate.mechanisms import catalogue
+from tidegate.mechanisms.clipping.clipped_average import ClippedAverage
+from tidegate.mechanisms.clipping.clipped_decay import ClippedDecay
+from tidegate.mechanisms.clipping.clipped_histogram import ClippedHistogram
 from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.mechanisms.counters.factorization import Factorization
 from tidegate.mechanisms.counters.hybrid_tree import HybridTree
 from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
-from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.optstream.feature_trees import whole_period
 from tidegate.mechanisms.optstream.fourier import Fourier
 from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
 from tidegate.mechanisms.optstream.opt_stream import OptStream
+from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
 from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing
 from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
 from tidegate.mechanisms.pegasus.pegasus import PeGaSus
@@ -53,7 +56,7 @@ class Shipped:
     """
 
     name: str
-    mechanism: Mechanism
+    mechanism: Any
     steps: int | None = None
     seconds: float = 9.0
 
@@ -164,12 +167,10 @@ def shipped() -> list[Shipped]:
         ),
         Shipped(
             "HierarchicalOptStream, samples per leaf",
-            HierarchicalOptStream(
+            PerLeafOptStream(
                 WEvent(epsilon="6", w=4, mobility="fixed"),
                 hierarchy=Hierarchy.from_parents({"north": None, "south": None}),
                 samples=2,
-                adaptive=True,
-                per_leaf=True,
             ),
             8,
         ),
@@ -182,6 +183,5 @@ def shipped() -> list[Shipped]:
         Shipped("Fourier", Fourier(WEvent(epsilon="1", w=4), coefficients=2), 4),
         Shipped("ClippedSum", ClippedSum(Event(epsilon="2", max_change=4), **clipped), 4),
     ]
-    known = {type(each.mechanism).__name__ for each in chosen}
-    rest = [(name, kind.examples()) for name, kind in catalogue().items() if name not in known]
-    return chosen + [Shipped(name, examples[0]) for name, examples in rest if examples]
+    rest = (ClippedAverage, ClippedDecay, ClippedHistogram)
+    return chosen + [Shipped(kind.__name__, on_core(kind.examples()[0])) for kind in rest]

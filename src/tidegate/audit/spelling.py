@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from tidegate._mechanisms import on_core
 from tidegate.audit.subjects import Callee, Configured, Subject
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import whole
@@ -60,7 +61,7 @@ def _whole(name: str, value: str) -> int:
 
 
 def read_options(words: Sequence[str]) -> dict[str, Any]:
-    """Parameters of a mechanism from words such as "calibration=paper" or "groups=((0,),(1,))"."""
+    """Parameters of a mechanism from words such as "noise=laplace" or "groups=((0,),(1,))"."""
     read: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -118,7 +119,7 @@ def read_subject(name: str, policy: str = "", options: Sequence[str] = (), colum
     if columns != 1:
         given["columns"] = columns
     try:
-        return Configured(kind(claimed, **given))
+        return Configured(on_core(kind(claimed, **given)))
     except TypeError:
         raise InvalidParameter(
             "mechanism", name, "one that can be made from a policy and plain values", "audit it from Python"

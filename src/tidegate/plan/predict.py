@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tidegate._mechanisms import on_core
 from tidegate.composition import zcdp_rho
+from tidegate.core.session import Session
 from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.exact import show
 from tidegate.mechanisms import Mechanism, catalogue
@@ -360,7 +362,7 @@ def predict(
     """
     errors: dict[int, list[float]] = {}
     for truth in truths:
-        releases = mechanism.start().push_batch(truth)
+        releases = Session(on_core(mechanism)).push_batch(truth)
         _note(errors, 0, releases.values, truth)
         revised = releases.revised
         if revised is not None and len(revised):

@@ -27,7 +27,7 @@ from tidegate.ingest.learning import Learnt
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.postgres_connection import is_url
 from tidegate.mechanisms import Mechanism, Run
-from tidegate.mechanisms.clipped_records import ClippedRecordsRun
+from tidegate.mechanisms.clipped_records_run import ClippedRecordsRun
 from tidegate.noise import Law
 from tidegate.releases import Release, Releases
 from tidegate.runtime.archives import Archives

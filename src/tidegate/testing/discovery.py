@@ -14,11 +14,11 @@ import numpy as np
 
 import tidegate._mechanisms
 import tidegate.mechanisms
-from tidegate._mechanisms.clipping.clipped_records import ClippedRecords
-from tidegate._mechanisms.clipping.threshold import Threshold
-from tidegate._mechanisms.counters.binary_tree import BinaryTree
-from tidegate._mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate.errors import InvalidParameter
+from tidegate.mechanisms.clipped_records import ClippedRecords
+from tidegate.mechanisms.clipping.threshold import Threshold
+from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform

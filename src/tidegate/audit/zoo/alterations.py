@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from tidegate.audit.zoo.animal import Floats, Independent, bent, original
-from tidegate.ledger import Ledger
+from tidegate.audit.zoo.animal import Floats, Independent
+from tidegate.core.mechanism import Matrix, Output
+from tidegate.core.rows import Draws
 from tidegate.noise import current, laplace
 
 
 class Altered(Independent):
     """Uniform whose exact noise is altered before it is added; `alter` says how."""
 
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Any:
-        """A run whose batches are altered."""
-        return bent(super().start(ledger, state), _push_batch=_altered_batch)
+    def advance(self, state: Any, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Steps whose noise is altered."""
+        true = rows * float(Fraction(self.grid))
+        output = super().advance(state, rows, first, noise)
+        return output._replace(values=self.alter(true, output.values - true))
 
     def alter(self, true: Floats, noise: Floats) -> Floats:
         """What is released, from steps × columns of true values and of noise."""
         raise NotImplementedError
-
-
-def _altered_batch(self: Any, matrix: Any, first_step: int) -> Any:
-    releases = original(self, "_push_batch")(matrix, first_step)
-    true = matrix * self._grid
-    releases.values = self.mechanism.alter(true, releases.values - true)
-    return releases
 
 
 class FloatNoise(Altered):

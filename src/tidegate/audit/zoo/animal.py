@@ -14,7 +14,7 @@ from tidegate.audit.neighbours import Pair
 from tidegate.audit.search import Effort
 from tidegate.audit.subjects import Subject
 from tidegate.audit.verdicts import Finding
-from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.core.mechanism import Mechanism
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise import current, laplace
 
@@ -27,7 +27,7 @@ REPLAY = "account"
 FAILURE = "failure"
 
 # What it is made of.
-PRINTED = "printed"  # shipped code, as a paper prints it (calibration="paper")
+PRINTED = "printed"  # as a paper prints it
 MUTANT = "mutant"  # shipped code with one thing changed
 MISUSED = "misused"  # shipped code, unchanged, used against its contract
 MODEL = "model"  # written for the zoo, because nothing like it is shipped
@@ -37,8 +37,9 @@ class Independent(Uniform):
     """Uniform with noise of its own at each step, of which one thing will be changed."""
 
     @property
-    def sharing(self) -> None:
+    def may_share(self) -> bool:
         """No noise is shared."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -99,25 +100,6 @@ class Animal:
         )
         verdict.name, verdict.subject = self.name, {"zoo": self.name}
         return verdict
-
-
-def bent(run: Any, **methods: Callable[..., Any]) -> Any:
-    """A shipped run with some of its methods replaced; `original(run, name)` is the one that was there before."""
-    kind = type(run)
-    key = (kind, *methods.values())
-    if key not in _BENT:
-        _BENT[key] = type(f"Bent{kind.__name__}", (kind,), dict(methods))
-    run.__class__ = _BENT[key]
-    return run
-
-
-def original(run: Any, name: str) -> Callable[..., Any]:
-    """The method of the shipped run that a mutant replaces."""
-    found: Callable[..., Any] = getattr(super(type(run), run), name)
-    return found
-
-
-_BENT: dict[Any, Any] = {}
 
 
 def noise(scale: float, shape: tuple[int, int], stream: str = "zoo") -> npt.NDArray[np.int64]:

@@ -5,61 +5,47 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tidegate.audit.neighbours import Counts
 from tidegate.audit.subjects import Callee
-from tidegate.audit.zoo.animal import PAIR, PRINTED, Animal, Floats, bent, original, pair
-from tidegate.ledger import Ledger
+from tidegate.audit.zoo.animal import PAIR, PRINTED, Animal, Floats, pair
+from tidegate.audit.zoo.printed_clipping import PrintedThreshold, printed_constants
+from tidegate.core.arrays import Array
+from tidegate.core.mechanism import Matrix
+from tidegate.core.rows import Draws
 from tidegate.mechanisms.clipping import smooth_sensitivity as smooth
-from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
-from tidegate.mechanisms.clipping.printed_threshold import printed_constants
+from tidegate.mechanisms.clipping.clipped_sum import CLIP, SUM, ClippedSum, State
 from tidegate.mechanisms.clipping.threshold import Threshold
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
-from tidegate.noise import current
+from tidegate.noise import Source, current
 from tidegate.policy import Event, Policy
 
 
-class _Clipped(ClippedSum):
-    """ClippedSum with a changed end of its lag."""
-
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Any:
-        """A run whose `_measure_first` is another."""
-        return bent(super().start(ledger, state), _measure_first=type(self).measure_first)
-
-    @staticmethod
-    def measure_first(run: Any) -> None:
-        """What happens at the end of the lag."""
-        raise NotImplementedError
-
-
-class FirstValuesNotClipped(_Clipped):
+class FirstValuesNotClipped(ClippedSum):
     """The sum of the sample is released unclipped, with noise for the clip (Perrier et al., as printed)."""
 
-    @staticmethod
-    def measure_first(run: Any) -> None:
+    def _learn(self, state: State, source: Source) -> tuple[Array, ...]:
         """Add what the clip took away."""
-        sample = run._sample.copy()
-        original(run, "_measure_first")()
-        run._first += float((sample - np.minimum(sample, run._limit)).sum())
+        sample = state.sample.content.copy()
+        revised = super()._learn(state, source)
+        state.first[SUM] += float((sample - np.minimum(sample, state.numbers[CLIP])).sum())
+        return revised
 
 
-class FallbackFromTheSample(_Clipped):
+class FallbackFromTheSample(ClippedSum):
     """Falls back to B where the sample itself exceeds the threshold (section VI decides by a quantile of the data)."""
 
-    @staticmethod
-    def measure_first(run: Any) -> None:
+    def _learn(self, state: State, source: Source) -> tuple[Array, ...]:
         """The clip of the raw sample."""
-        largest = int(run._sample.max())
-        original(run, "_measure_first")()
-        if largest > run._limit:
-            run._limit = run.mechanism.largest
-            stands, run.step = run.step, run.mechanism.waits
-            run._grow(None)
-            run.step = stands
+        largest = int(state.sample.content.max())
+        revised = super()._learn(state, source)
+        if largest > state.numbers[CLIP]:
+            state.numbers[CLIP] = self.largest
+            state.tree.begin(self.largest)
+        return revised
 
 
 class ThinTree(ClippedSum):
@@ -74,15 +60,11 @@ class ThinTree(ClippedSum):
 class BoundForgotten(ClippedSum):
     """Values are clipped at B and noise is scaled to the threshold."""
 
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Any:
-        """A run that clips too late."""
-        return bent(super().start(ledger, state), _count=_count_unclipped)
-
-
-def _count_unclipped(run: Any, rows: Any, first_step: int, values: Any, deviations: Any) -> None:
-    original(run, "_count")(rows, first_step, values, deviations)
-    lost = rows - np.minimum(rows, run._limit)
-    values += np.cumsum(lost, axis=0) * run._grid
+    def _count(self, state: State, rows: Matrix, noise: Draws, values: Floats, deviations: Floats) -> None:
+        """Clip too late."""
+        super()._count(state, rows, noise, values, deviations)
+        lost = rows - np.minimum(rows, state.numbers[CLIP])
+        values += np.cumsum(lost, axis=0) * float(Fraction(self.grid))
 
 
 class PrintedGaussian(Threshold):
@@ -145,8 +127,8 @@ def animals() -> list[Animal]:
         Animal("clipped too late", "values up to B, noise for the threshold",
                lambda: BoundForgotten(two, **small), 4.0, steps=4, seconds=40),
         Animal("threshold of ties", "printed: a quantile that jumps from 0 to the bound",
-               lambda: released(Threshold(approximate("4", 400), sample=60, exceeding="1/2", method="smooth",
-                                          calibration="paper", too_low=0.1), "Threshold, printed"), 47.0, PAIR,
+               lambda: released(PrintedThreshold(approximate("4", 400), sample=60, exceeding="1/2", method="smooth",
+                                                 too_low=0.1), "Threshold, printed"), 47.0, PAIR,
                (pair([5] * 30 + [10] * 30, [5] * 29 + [10] * 31),), 60, kind=PRINTED),
         Animal("smooth sensitivity, Gaussian", "printed: a = ε/√ln(1/δ)",
                lambda: released(PrintedGaussian(approximate("4", 100_000, "1/20"), sample=60, exceeding="1/2",

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
+from tidegate.audit import direct
 from tidegate.audit.neighbours import Counts
 from tidegate.audit.subjects import Callee, Configured
 from tidegate.audit.zoo.alterations import (
@@ -29,11 +29,12 @@ from tidegate.audit.zoo.alterations import (
     UnchangedIsSkipped,
     ZerosWithoutNoise,
 )
-from tidegate.audit.zoo.animal import MISUSED, REPLAY, Animal, Floats, Independent, bent
+from tidegate.audit.zoo.animal import MISUSED, REPLAY, Animal, Floats, Independent
 from tidegate.composition import largest_step
+from tidegate.core.mechanism import Matrix, Output
+from tidegate.core.rows import Draws
+from tidegate.core.values import Reader, ValueReader
 from tidegate.exact import float_up
-from tidegate.ledger import Ledger
-from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise import gaussian
@@ -125,11 +126,12 @@ class ReplacementForgotten(Independent):
 class GaussianForPure(Independent):
     """Gaussian noise of the Laplace scale, claimed to be ε-private without any δ."""
 
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Any:
-        """A run that draws from the wrong distribution."""
-        run: Any = super().start(ledger, state)
-        run._draw, run._single = gaussian, False
-        return run
+    def advance(self, state: Any, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Draw from the wrong distribution."""
+        output = super().advance(state, rows, first, noise)
+        return output._replace(
+            values=(rows + gaussian(noise.source, "zoo", first, self.scale, rows.shape)).astype(np.float64)
+        )
 
 
 class HalfEven(Independent):
@@ -140,13 +142,17 @@ class HalfEven(Independent):
         """That of values on the grid."""
         return self.policy.grid_sensitivity(self.columns, Fraction(self.grid), rounded=False)
 
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Any:
-        """A run that rounds as numpy does."""
-        return bent(super().start(ledger, state), _on_grid=_round_half_even)
+    def reader(self) -> Reader:
+        """Rounds as numpy does."""
+        return _HalfEvenReader(self.columns, Fraction(self.grid), self.rounding)
 
 
-def _round_half_even(self: Any, array: Any) -> Any:
-    return np.rint(np.asarray(array, dtype=np.float64) / self._grid).astype(np.int64)
+class _HalfEvenReader(ValueReader):
+    """Rounds half to even."""
+
+    def rows(self, values: Any) -> Matrix:
+        """Whole numbers of the grid."""
+        return np.rint(np.asarray(values, dtype=np.float64) * self._per_one).astype(np.int64)
 
 
 class ColumnsOfRoundingForgotten(Independent):
@@ -158,7 +164,7 @@ class ColumnsOfRoundingForgotten(Independent):
         return self.policy.grid_sensitivity(self.columns, Fraction(self.grid), rounded=False)
 
 
-def in_parts(mechanism: Mechanism, parts: int, policy: Policy) -> Callee:
+def in_parts(mechanism: Any, parts: int, policy: Policy) -> Callee:
     """A mechanism for real values, given whole numbers of so many parts; one batch is many transcripts."""
     columns = mechanism.columns
 
@@ -166,7 +172,7 @@ def in_parts(mechanism: Mechanism, parts: int, policy: Policy) -> Callee:
         from dataclasses import replace
 
         wide = replace(mechanism, columns=columns * count)
-        values = wide.start().push_batch(np.tile(stream, (1, count)) / parts).values
+        values = direct.released(wide, np.tile(stream, (1, count)) / parts).values
         return np.moveaxis(values.reshape(len(stream), count, columns), 1, 0).reshape(count, -1)
 
     return Callee(release, policy, columns, type(mechanism).__name__, many=True)

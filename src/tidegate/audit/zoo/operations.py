@@ -1,4 +1,4 @@
-"""Mistakes around a sound mechanism: restarts, forks, ledgers, crashes and shapes."""
+"""Mistakes around a sound mechanism: words that are drawn twice, steps that are released twice, crashes and shapes."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ import hashlib
 import math
 import os
 import time
-from pathlib import Path
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from tidegate.audit import direct
 from tidegate.audit.neighbours import Counts
 from tidegate.audit.subjects import Callee
 from tidegate.audit.zoo.animal import FAILURE, MISUSED, MODEL, REPLAY, Animal, Floats, Independent, noise
-from tidegate.ledger import Ledger
-from tidegate.mechanisms.mechanism import Row
+from tidegate.core.charges import Charges
+from tidegate.core.mechanism import Matrix, Output
+from tidegate.core.rows import Draws
 from tidegate.mechanisms.plain.uniform import Uniform
-from tidegate.mechanisms.plain.uniform_run import UniformRun
+from tidegate.noise import install
 from tidegate.noise.entropy import Elements, Keystream, Words
 from tidegate.policy import Event
-from tidegate.releases import Release
 
 ONE = Event(epsilon="1")
 
 
 class SeededWords:
-    """Words that begin anew from the same seed after each restore."""
+    """Words that begin anew from the same seed when a stream is resumed."""
 
     name = "seeded"
     marked = False
@@ -70,31 +71,19 @@ class ForkedWords:
         return int(self.words(stream, step, 1, range(1), 0, 1)[0, 0])
 
 
-def noise_reused_after_restore(stream: Counts, count: int) -> Floats:
-    """Run half of the stream, take a snapshot that keeps the seed, restore it, and go on."""
-    mechanism = Uniform(ONE, columns=count)
-    half = max(1, len(stream) // 2)
-    run = mechanism.start()
-    kept = SeededWords()
-    run.source = kept
-    released = [run.push(np.repeat(row, count)).values for row in stream[:half]]
-    run = mechanism.start(state=run.snapshot())
-    run.source = SeededWords(kept.kept)
-    released += [run.push(np.repeat(row, count)).values for row in stream[half:]]
-    return np.array(released).T
+def noise_reused(stream: Counts, count: int) -> Floats:
+    """Half of the stream, and the other half with words that begin anew."""
+    half, kept = max(1, len(stream) // 2), SeededWords()
+    released = [_half(stream[:half], count, kept), _half(stream[half:], count, SeededWords(kept.kept))]
+    return np.concatenate(released).T
 
 
 def seed_reused_after_fork(stream: Counts, count: int) -> Floats:
     """One process releases the first half, a fork of it the second, with the same generator."""
-    mechanism = Uniform(ONE, columns=count)
-    half = max(1, len(stream) // 2)
-    source = ForkedWords()
+    half, source = max(1, len(stream) // 2), ForkedWords()
     reader, writer = os.pipe()
     child = os.fork()
-    rows = stream[half:] if child == 0 else stream[:half]
-    run = mechanism.start()
-    run.source = source
-    released = np.array([run.push(np.repeat(row, count)).values for row in rows])
+    released = _half(stream[half:] if child == 0 else stream[:half], count, source)
     if child == 0:
         os.close(reader)
         with os.fdopen(writer, "wb") as pipe:
@@ -107,15 +96,20 @@ def seed_reused_after_fork(stream: Counts, count: int) -> Floats:
     return np.concatenate([released, theirs]).T
 
 
+def _half(rows: Counts, count: int, source: Any) -> Floats:
+    """Steps of so many streams that are alike, one after the other, with words of a source."""
+    if not len(rows):
+        return np.zeros((0, count))
+    with install(source):
+        found = direct.recorded(Uniform(ONE, columns=count), np.repeat(rows, count, axis=1), singly=True)
+    return np.concatenate([each.values for each in found.releases])
+
+
 def released_twice(stream: Counts, count: int) -> Floats:
     """A crash after the release and before the commit: the last step is released again, and charged once."""
-    mechanism = Uniform(ONE, columns=count)
-    run = mechanism.start()
-    released = [run.push(np.repeat(row, count)).values for row in stream[:-1]]
-    committed, last = run.snapshot(), np.repeat(stream[-1], count)
-    released.append(run.push(last).values)
-    released.append(mechanism.start(state=committed).push(last).values)
-    return np.array(released).T
+    wide = np.repeat(stream, count, axis=1)
+    first, again = (direct.released(Uniform(ONE, columns=count), rows).values for rows in (wide, wide[-1:]))
+    return np.concatenate([first, again]).T
 
 
 def closed_by_events(stream: Counts, count: int) -> Floats:
@@ -126,47 +120,34 @@ def closed_by_events(stream: Counts, count: int) -> Floats:
     seen = stream.copy()
     if stream[-1].any():
         seen[:-1] = 0
-    run = Uniform(ONE, columns=count).start()
-    return run.push_batch(np.repeat(seen, count, axis=1)).values.T
+    values: Floats = direct.released(Uniform(ONE, columns=count), np.repeat(seen, count, axis=1)).values.T
+    return values
 
 
-class _LateRun(UniformRun):
-    """Releases first and charges afterwards."""
+class ChargedNothing(Independent):
+    """Steps are released and cost nothing."""
 
-    def _push(self, row: Row) -> Release:
-        ledger: Any = self.ledger
-        release = self._released(row)
-        ledger.charge(self.step, self._charge)
-        return release
+    def public(self, state: Any, first: int, count: int) -> Charges:
+        """Nothing."""
+        return Charges(first, np.zeros(count, dtype=np.int64))
 
-    def _released(self, row: Row) -> Release:
-        charge, self.ledger.charge = self.ledger.charge, lambda *a, **k: None  # type: ignore[method-assign]
-        try:
-            return super()._push(row)
-        finally:
-            self.ledger.charge = charge  # type: ignore[method-assign]
-
-
-class ChargedAfterRelease(Independent):
-    """The ledger is asked when the release has left."""
-
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> UniformRun:
-        """A run that charges late."""
-        return _LateRun(self, ledger, state)
+    def advance(self, state: Any, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Charge nothing."""
+        return super().advance(state, rows, first, noise)._replace(units=np.zeros(len(rows), dtype=np.int64))
 
 
 class ChargedByHalf(Independent):
-    """The ledger is charged half of what is lost."""
+    """Half of what is lost is charged."""
 
     @property
     def units(self) -> int:
-        """Two units a step, of which a run charges one."""
+        """Two units for each step, of which one is charged."""
         return 2 * self.policy.steps_charged
 
     @property
     def scale(self) -> float:
         """That of Uniform."""
-        return float(self.sensitivity * self.policy.steps_charged / self.policy.budget.total)
+        return float(Fraction(self.sensitivity * self.policy.steps_charged) / self.policy.budget.total)
 
 
 def crashes(stream: Counts) -> Floats:
@@ -198,18 +179,16 @@ def _callee(call: Any, **more: Any) -> Callee:
 def animals() -> list[Animal]:
     """All of them."""
     return [
-        Animal("noise reused after a restore", "the snapshot keeps the seed",
-               lambda: _callee(noise_reused_after_restore, many=True), math.inf),
+        Animal("noise reused after a restart", "words begin anew",
+               lambda: _callee(noise_reused, many=True), math.inf),
         Animal("seed reused after a fork", "parent and child draw the same noise",
                lambda: _callee(seed_reused_after_fork, many=True), math.inf, steps=2),
         Animal("released twice after a crash", "charged once",
                lambda: _callee(released_twice, many=True), 2.0, steps=2, kind=MISUSED),
         Animal("steps closed by events", "one event of the far future drops everybody's data",
                lambda: _callee(closed_by_events, many=True), math.inf, steps=3, kind=MODEL),
-        Animal("charged after the release", "a crash in between releases for free",
-               lambda: ChargedAfterRelease(ONE), math.inf, REPLAY),
-        Animal("charged by half", "the ledger is charged half of what is lost",
-               lambda: ChargedByHalf(ONE), 2.0, REPLAY),
+        Animal("charged nothing", "releases cost nothing", lambda: ChargedNothing(ONE), math.inf, REPLAY),
+        Animal("charged by half", "half of what is lost is charged", lambda: ChargedByHalf(ONE), 2.0, REPLAY),
         Animal("crashes on large counts", "not private, and not an answer", lambda: _callee(crashes), math.inf,
                FAILURE, kind=MODEL),
         Animal("hangs on equal steps", "not private, and not an answer", lambda: _callee(hangs, seconds=2.0), math.inf,

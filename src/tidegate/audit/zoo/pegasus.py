@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,64 +12,52 @@ import numpy as np
 from tidegate.audit import models
 from tidegate.audit.subjects import Configured
 from tidegate.audit.zoo.animal import EXACT, PRINTED, Animal, Floats, pair
-from tidegate.ledger import Ledger
+from tidegate.audit.zoo.printed import PrintedPruning
+from tidegate.core.mechanism import Matrix, Output
+from tidegate.core.rows import Draws
 from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
 from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.sparse_vector import SparseVector
+from tidegate.noise import Source
+from tidegate.noise.entropy import Elements, Words
 from tidegate.policy import Event
 from tidegate.structures.hierarchy import Hierarchy
 
 
-class _Grouped(PeGaSus):
-    """PeGaSus whose Grouper is handed other arrays than it should be."""
+class OneRow:
+    """A source whose words of one stream are those of its first row, again and again."""
 
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Any:
-        """A run with a changed Grouper."""
-        run: Any = super().start(ledger, state)
-        grouper, advance = run._grouper, run._grouper.advance
+    def __init__(self, source: Source, stream: str) -> None:
+        self._source, self._stream = source, stream
+        self.name, self.marked = source.name, source.marked
 
-        def changed(*given: Any) -> None:
-            self.change(grouper, advance, *given)
+    def words(self, stream: str, step: int, draws: int, elements: Elements, first: int, count: int) -> Words:
+        """Words, all rows alike if they are of that stream."""
+        found = self._source.words(stream, step, draws, elements, first, count)
+        if stream == self._stream and len(elements):
+            columns = draws if 0 < draws < len(elements) else len(elements)
+            found = found[:, np.arange(len(elements)) % columns]
+        return found
 
-        grouper.advance = changed
-        return run
-
-    def change(self, grouper: Any, advance: Any, *given: Any) -> None:
-        """Group and smooth some steps."""
-        raise NotImplementedError
+    def word(self, stream: str, step: int, draw: int, index: int) -> int:
+        """A word."""
+        return self._source.word(stream, step, draw, index)
 
 
-class ThresholdNoiseKept(_Grouped):
+class ThresholdNoiseKept(PeGaSus):
     """ρ is drawn for the first group only, and kept for all that follow."""
 
-    def change(self, grouper: Any, advance: Any, *given: Any) -> None:
+    def advance(self, state: Any, rows: Matrix, first: int, noise: Draws) -> Output:
         """The thresholds of the first step."""
-        first, counts, noisy, weights, tests, thresholds, values, groups = given
-        if first == 1:
-            grouper.kept = thresholds[:1].copy()
-        advance(
-            first, counts, noisy, weights, tests, np.repeat(grouper.kept, len(counts), axis=0), values, groups
-        )
+        return super().advance(state, rows, first, Draws(OneRow(noise.source, "threshold")))
 
 
-class TestNoiseKept(_Grouped):
+class TestNoiseKept(PeGaSus):
     """ν is drawn once and used for every test."""
 
-    def change(self, grouper: Any, advance: Any, *given: Any) -> None:
+    def advance(self, state: Any, rows: Matrix, first: int, noise: Draws) -> Output:
         """The noise of the first step's test."""
-        first, counts, noisy, weights, tests, thresholds, values, groups = given
-        if first == 1:
-            grouper.kept = tests[:1].copy()
-        advance(
-            first,
-            counts,
-            noisy,
-            weights,
-            np.repeat(grouper.kept, len(counts), axis=0),
-            thresholds,
-            values,
-            groups,
-        )
+        return super().advance(state, rows, first, Draws(OneRow(noise.source, "test")))
 
 
 class DeviationOfOne(PeGaSus):
@@ -81,13 +69,13 @@ class DeviationOfOne(PeGaSus):
         return SparseVector(super().grouping.epsilon, self.sensitivity)
 
 
-class ThresholdFromTheData(_Grouped):
+class ThresholdFromTheData(PeGaSus):
     """θ is fifty times the largest count of the stream."""
 
-    def change(self, grouper: Any, advance: Any, *given: Any) -> None:
+    def advance(self, state: Any, rows: Matrix, first: int, noise: Draws) -> Output:
         """With another limit."""
-        grouper.limit = 50 * int(given[1].max())
-        advance(*given)
+        other = replace(self, threshold=max(1, 50 * int(rows.max())))
+        return PeGaSus.advance(other, state, rows, first, noise)
 
 
 class LevelsNotDivided(HierarchicalPeGaSus):
@@ -132,8 +120,8 @@ def animals() -> list[Animal]:
         Animal("Grouper, threshold from the data", "θ is fifty times the largest count",
                lambda: ThresholdFromTheData(Event(epsilon="2"), perturber_share="1/2"), math.inf, steps=6),
         Animal("PRUNE on eight levels", "printed: tests on a path are not counted",
-               lambda: HierarchicalPeGaSus(Event(epsilon="2"), hierarchy=chain(8), pruning_share="49/50", prune_below=1,
-                                           calibration="paper"), 1.99, steps=1, seconds=20, kind=PRINTED),
+               lambda: PrintedPruning(Event(epsilon="2"), hierarchy=chain(8), pruning_share="49/50", prune_below=1),
+               1.99, steps=1, seconds=20, kind=PRINTED),
         Animal("levels not divided", "a leaf and its parent spend the same budget",
                lambda: LevelsNotDivided(Event(epsilon="2"), hierarchy=Hierarchy.balanced(2), pruning="none",
                                         perturber_share="49/50"), 1.98, steps=1),

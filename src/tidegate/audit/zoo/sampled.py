@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tidegate.audit.zoo.animal import PAIR, PRINTED, REPLAY, Animal, bent, original, pair
-from tidegate.ledger import Ledger
+from tidegate.audit.zoo.animal import PAIR, PRINTED, REPLAY, Animal, pair
+from tidegate.audit.zoo.printed import each_column
+from tidegate.audit.zoo.printed_optstream import PerNode, PrintedFourier, PrintedOptStream
+from tidegate.core.mechanism import Matrix, Output
+from tidegate.core.rows import Draws
 from tidegate.mechanisms.optstream.feature_trees import whole_period
-from tidegate.mechanisms.optstream.fourier import Fourier
-from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
 from tidegate.mechanisms.optstream.opt_stream import OptStream
 from tidegate.mechanisms.sampled.fast import Fast
 from tidegate.mechanisms.sampled.kalman import Kalman
@@ -34,16 +35,11 @@ class ThinRescue(RescueDP):
 class ProcessNoiseFromTheStream(RescueDP):
     """The filter's process noise is the variance of the raw stream (RescueDP, as printed)."""
 
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Any:
-        """A run that looks at all of its stream."""
-        return bent(super().start(ledger, state), _push_batch=_with_raw_variance)
-
-
-def _with_raw_variance(run: Any, matrix: Any, first_step: int) -> Any:
-    variance = 1.0 + (float(np.var(np.diff(matrix, axis=0))) if len(matrix) > 1 else 0.0)
-    other = RescueDP(run.mechanism.policy, filter=Kalman(process_noise=variance))
-    run._model = other.start()._model
-    return original(run, "_push_batch")(matrix, first_step)
+    def advance(self, state: Any, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Look at all of the stream."""
+        variance = 1.0 + (float(np.var(np.diff(rows, axis=0))) if len(rows) > 1 else 0.0)
+        other = replace(self, filter=Kalman(process_noise=variance))
+        return RescueDP.advance(other, state, rows, first, noise)
 
 
 class FeatureNotTimesW(OptStream):
@@ -63,12 +59,10 @@ class NoiseForASampleFewer(OptStream):
         return super().measured_in(steps) - 1
 
 
-def rescue(kind: type[RescueDP], policy: WEvent, **more: Any) -> RescueDP:
-    """A RescueDP that spends a good part of its budget in a short stream."""
-    settings: dict[str, Any] = {
-        "filter": False, "portion": 1.0, "most_portion": 1.0, "most": Fraction(1), "pace": None, "samples": 1,
-    }  # fmt: skip
-    return kind(policy, **{**settings, **more})
+# a RescueDP that spends a good part of its budget in a short stream
+LAVISH: dict[str, Any] = {
+    "filter": False, "portion": 1.0, "most_portion": 1.0, "most": Fraction(1), "pace": None, "samples": 1,
+}  # fmt: skip
 
 
 def animals() -> list[Animal]:
@@ -81,24 +75,24 @@ def animals() -> list[Animal]:
     moved = [[a + (step in (5, 6)), b + (step == 7)] for step, (a, b) in enumerate(jumps, 1)]
     return [
         Animal("FAST, each column for itself", "printed: a moving unit is measured at almost every step",
-               lambda: Fast(WEvent(epsilon="2", w=4), columns=3, samples=2, filter=False, calibration="paper"),
+               lambda: each_column(Fast, WEvent(epsilon="2", w=4), 3, samples=2, filter=False, noise="laplace"),
                2.0, REPLAY, steps=24, kind=PRINTED),
         Animal("FAST, each column for itself, sampled", "the same by sampling: one column jumps, one stays",
-               lambda: Fast(WEvent(epsilon="2", w=4), columns=2, samples=2, filter=False, calibration="paper"),
+               lambda: each_column(Fast, WEvent(epsilon="2", w=4), 2, samples=2, filter=False, noise="laplace"),
                1.5, PAIR, (pair(jumps, moved),), 8, seconds=20, kind=PRINTED),
         Animal("RescueDP, each column for itself", "printed: accounts side by side for moving units",
-               lambda: RescueDP(WEvent(epsilon="2", w=8), columns=8, grouping=False, calibration="paper"),
+               lambda: each_column(RescueDP, WEvent(epsilon="2", w=8), 8, grouping=False),
                2.0, REPLAY, steps=300, kind=PRINTED),
         Animal("RescueDP, each column for itself, sampled", "the same by sampling",
-               lambda: rescue(RescueDP, two, columns=2, grouping=False, calibration="paper"), 1.54, steps=4, seconds=40,
+               lambda: each_column(RescueDP, two, 2, grouping=False, **LAVISH), 1.54, steps=4, seconds=40,
                kind=PRINTED),
-        Animal("RescueDP, noise 20 % low", "near miss: 1.25 ε", lambda: rescue(ThinRescue, two), 1.25, steps=3,
+        Animal("RescueDP, noise 20 % low", "near miss: 1.25 ε", lambda: ThinRescue(two, **LAVISH), 1.25, steps=3,
                seconds=15),
         Animal("RescueDP, process noise from the stream", "printed: the filter's gain tells the raw variance",
                lambda: ProcessNoiseFromTheStream(WEvent(epsilon="6", w=3), portion=1.0, most_portion=1.0, most=1,
                                                  samples=3, pace=None), math.inf, steps=4, seconds=40),
         Animal("OptStream, features of sensitivity 1", "printed: the sum over a period changes by w",
-               lambda: OptStream(WEvent(epsilon="2", w=4), samples=2, features=period, calibration="paper"),
+               lambda: PrintedOptStream(WEvent(epsilon="2", w=4), samples=2, features=period, noise="laplace"),
                2.5, steps=4, seconds=20, kind=PRINTED),
         Animal("a feature not times w", "the same, nearly alone",
                lambda: FeatureNotTimesW(WEvent(epsilon="1", w=4), samples=1, features=period, split=(0, "1/50", 1)),
@@ -106,13 +100,12 @@ def animals() -> list[Animal]:
         Animal("OptStream, noise for a sample fewer", "the first and the last sample of a window lose ε each",
                lambda: NoiseForASampleFewer(WEvent(epsilon="1", w=4), samples=3), 2.0, steps=4, seconds=20),
         Animal("OptStream, straddling window", "printed: samples chosen by the data crowd together in two periods",
-               lambda: OptStream(WEvent(epsilon="2", w=4), samples=3, adaptive=True, split=("1/50", 1, 0),
-                                 calibration="paper"), 1.346, REPLAY, steps=24, kind=PRINTED),
+               lambda: PrintedOptStream(WEvent(epsilon="2", w=4), samples=3, adaptive=True, split=("1/50", 1, 0),
+                                        noise="laplace"), 1.346, REPLAY, steps=24, kind=PRINTED),
         Animal("HierarchicalOptStream, leaf by leaf", "printed: a moving unit is measured wherever it is",
-               lambda: HierarchicalOptStream(WEvent(epsilon="2", w=4), hierarchy=leaves, samples=3, adaptive=True,
-                                             per_leaf=True, split=("1/50", 1, 0), nonnegative=False,
-                                             calibration="paper"), 1.346, REPLAY, steps=24, kind=PRINTED),
+               lambda: PerNode(WEvent(epsilon="2", w=4), hierarchy=leaves, samples=3, split=("1/50", 1, 0),
+                               nonnegative=False), 1.346, REPLAY, steps=24, kind=PRINTED),
         Animal("Fourier transform not normalised", "printed: noise for an orthonormal one",
-               lambda: Fourier(WEvent(epsilon="1", w=8), coefficients=1, calibration="paper"), 8.0, steps=8, seconds=15,
+               lambda: PrintedFourier(WEvent(epsilon="1", w=8), coefficients=1), 8.0, steps=8, seconds=15,
                kind=PRINTED),
     ]  # fmt: skip

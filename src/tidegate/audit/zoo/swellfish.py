@@ -7,16 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tidegate.audit.neighbours import Counts
 from tidegate.audit.subjects import Configured
-from tidegate.audit.zoo.animal import PRINTED, Animal, bent, original
+from tidegate.audit.zoo.animal import PRINTED, Animal
+from tidegate.core.mechanism import Matrix, Output
+from tidegate.core.rows import Draws
 from tidegate.errors import InvalidInput
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.swellfish.swellfish import Swellfish
 from tidegate.policy import Secret, Specification
 from tidegate.policy import Swellfish as SwellfishPolicy
@@ -70,17 +70,13 @@ class Literal(SwellfishPolicy):
 class NothingHidden(Swellfish):
     """A step at which no secret but the baseline is relevant has no noise: λ = 0, as printed."""
 
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Any:
-        """A run that releases such steps as they are."""
-        return bent(super().start(ledger, state), _push_batch=_bare)
-
-
-def _bare(run: Any, matrix: Any, first_step: int) -> Any:
-    releases = original(run, "_push_batch")(matrix, first_step)
-    scales = run.mechanism.scales(first_step, first_step + len(matrix) - 1)
-    bare = scales == scales.min()
-    releases.values[bare] = matrix[bare]
-    return releases
+    def advance(self, state: Any, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Release such steps as they are."""
+        output = super().advance(state, rows, first, noise)
+        scales = self.scales(first, first + len(rows) - 1)
+        bare = scales == scales.min()
+        output.values[bare] = rows[bare]
+        return output
 
 
 def animals() -> list[Animal]:

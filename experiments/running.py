@@ -1,0 +1,17 @@
+"""How experiments run mechanisms: in sessions in memory, and what papers print, which no session takes, without one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate._mechanisms import on_core
+from tidegate.audit import direct
+from tidegate.audit.zoo.printed import Printed
+from tidegate.core.session import Session
+
+
+def releases_of(mechanism: Any, values: Any) -> Any:
+    """The releases of a whole stream."""
+    if isinstance(mechanism, Printed):
+        return direct.released(mechanism, values)
+    return Session(on_core(mechanism)).push_batch(values)
