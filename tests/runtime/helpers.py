@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.config import Config, Queries, parse_config
+from tidegate.config.queries import ONLY
 from tidegate.ingest import StepBlock
 from tidegate.pipeline import Pipeline, open_pipeline
 
@@ -85,7 +87,7 @@ def settings(folder: Path, *changes: tuple[str, str]) -> Config:
 
 def alone(config: Config) -> Queries:
     """A configuration with one query."""
-    return Queries((config,), config.policy, listed=False)
+    return Queries((replace(config, name=ONLY),), config.policy, listed=False)
 
 
 def release(config: Config, **more: Any) -> Pipeline:

@@ -59,7 +59,7 @@ def _facts(queries: Any, made: Any) -> dict[str, Any]:
     from tidegate.errors import without_secrets
     from tidegate.pipeline.outputs import placed
 
-    begins = {part.name: made.begun.get(part.name, made.first[part.name]) - 1 for part in queries.parts}
+    begins = {name: first - 1 for name, first in (made.first | made.begun).items()}
     found = []
     for part in queries.parts:
         first = made.begun.get(part.name)
