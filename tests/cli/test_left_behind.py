@@ -7,9 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.runtime.helpers import alone, release, settings
+from tests.runtime.helpers import release, settings
 
 from tidegate.cli import main
+from tidegate.config.queries import one
 from tidegate.pipeline import open_pipeline
 from tidegate.pipeline.errors import LogUnavailable
 from tidegate.pipeline.logs import LogReader
@@ -58,7 +59,7 @@ def test_what_a_killed_writer_left_is_read_and_kept(tmp_path: Path) -> None:
     config = settings(tmp_path)
     if (child := os.fork()) == 0:
         try:
-            pipeline = open_pipeline(alone(config))
+            pipeline = open_pipeline(one(config))
             pipeline.session.push_batch({"query": [[1, 2], [3, 4]]})
         finally:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -68,7 +69,7 @@ def test_what_a_killed_writer_left_is_read_and_kept(tmp_path: Path) -> None:
     with LogReader(str(path)) as opened:
         assert [row.last for row in opened.rows()] == [0, 2]
     assert (path.read_bytes(), log.read_bytes()) == before
-    with open_pipeline(alone(config)) as pipeline:  # the lock of a killed process is no obstacle
+    with open_pipeline(one(config)) as pipeline:  # the lock of a killed process is no obstacle
         assert pipeline.step == 2
     assert not log.exists()
 
@@ -80,7 +81,7 @@ def test_a_reader_changes_nothing_and_is_no_obstacle(tmp_path: Path) -> None:
     with LogReader(config.ledger) as reader:
         with pytest.raises(LogUnavailable):
             reader.run("DELETE FROM log")
-        with open_pipeline(alone(config)) as pipeline:
+        with open_pipeline(one(config)) as pipeline:
             assert pipeline.step == 12
     assert not list(tmp_path.glob("*-wal"))
     assert not list(tmp_path.glob("*-shm"))

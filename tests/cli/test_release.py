@@ -5,9 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.runtime.helpers import alone, settings, write_events
+from tests.runtime.helpers import settings, write_events
 
 from tidegate.cli import main
+from tidegate.config.queries import one
 from tidegate.mechanisms import Uniform
 from tidegate.policy import WEvent
 
@@ -152,7 +153,7 @@ def test_live_view_shows_released_values_only(tmp_path: Path) -> None:
     view = View(config, live=True)
     console = Console(width=100, record=True, file=(tmp_path / "screen").open("w"))
     console.print(view)
-    with open_pipeline(alone(config), observers={"query": view}) as pipeline:
+    with open_pipeline(one(config), observers={"query": view}) as pipeline:
         view.begin(pipeline, "query")
         intake = config.open(None)
         pipeline.drive(intake)

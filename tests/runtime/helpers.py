@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -16,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.config import Config, Queries, parse_config
-from tidegate.config.queries import ONLY
+from tidegate.config import Config, parse_config
+from tidegate.config.queries import one
 from tidegate.ingest import StepBlock
 from tidegate.pipeline import Pipeline, open_pipeline
 
@@ -85,15 +84,11 @@ def settings(folder: Path, *changes: tuple[str, str]) -> Config:
     return parse_config(text, folder / "tidegate.toml")
 
 
-def alone(config: Config) -> Queries:
-    """A configuration with one query."""
-    return Queries((replace(config, name=ONLY),), config.policy, listed=False)
-
-
 def release(config: Config, **more: Any) -> Pipeline:
-    """Release everything; returns the closed stream."""
-    with open_pipeline(alone(config), **more) as pipeline:
-        intake = config.open(pipeline.position)
+    """Release everything; returns the closed pipeline."""
+    queries = one(config)
+    with open_pipeline(queries, **more) as pipeline:
+        intake = queries.open(pipeline.position)
         try:
             pipeline.drive(intake)
             pipeline.finish()

@@ -391,7 +391,8 @@ class Pipeline:
             for name, chunk in chunks.items():
                 for state in self.sinks[name]:
                     state.send(chunk, partial(self.chunks, name), self.observers[name])
-                self.observers[name].released(chunk)
+                if len(chunk):
+                    self.observers[name].released(chunk)
         self.spool.forget(self.session.steps[self.editions[-1][0].name])
 
     def _read_commits(self) -> Iterator[dict[str, Chunk]]:
@@ -478,7 +479,7 @@ class Pipeline:
         """After the last step of all, some mechanisms have a last word on earlier ones."""
         last, finishes = (
             self.queries.first.steps.count,
-            any(isinstance(each, Finishes) for each in self.mechanisms.values()),
+            any(_finishes(each) for each in self.mechanisms.values()),
         )
         loaded = self.log.load()
         if (
@@ -717,6 +718,11 @@ def _session(mechanisms: Mapping[str, Any], log: Log, queries: Queries) -> Sessi
 
 def _about_in(row: Row) -> dict[str, Any]:
     return {name: query["about"] for name, query in json.loads(row.charges)["description"]["queries"].items()}
+
+
+def _finishes(mechanism: Any) -> bool:
+    """Whether the end of a stream releases anything more; of values that are clipped, what releases their sums says it."""
+    return isinstance(getattr(mechanism, "bounded", mechanism), Finishes)
 
 
 def _cuts(blocks: Sequence[StepBlock]) -> Iterator[slice]:
