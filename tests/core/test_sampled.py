@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidegate._mechanisms.sampled.fast import Fast
-from tidegate._mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.core.log import MemoryLog
 from tidegate.core.session import Session
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.sampled.fast import Fast
 from tidegate.mechanisms.sampled.pid import Pid
+from tidegate.mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.noise.entropy import UNBUFFERED, install
 from tidegate.noise.laws import DRAWN, TAKEN, most_named
 from tidegate.policy import User, WEvent
@@ -130,4 +130,4 @@ def test_times_of_their_own_are_refused(kind: Any) -> None:
     for policy in (WEvent(epsilon="1", w=W), User(epsilon="1", horizon=W)):
         assert kind(policy, columns=1, calibration="paper").columns == 1
         with pytest.raises(InvalidParameter, match="calibration"):
-            kind(policy, columns=2, calibration="paper")
+            Session(kind(policy, columns=2, calibration="paper"))

@@ -10,7 +10,7 @@ import tidegate as tg
 from tidegate.errors import BudgetExceeded, InvalidParameter, LedgerMismatch
 from tidegate.mechanisms import PeGaSus
 from tidegate.mechanisms.pegasus.deviation import whole_deviation
-from tidegate.mechanisms.pegasus.grouper import Grouper
+from tidegate.mechanisms.pegasus.grouper_run import Grouper
 from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.noise import current, laplace_one
 from tidegate.testing.entropy import fixed_entropy, zero_noise

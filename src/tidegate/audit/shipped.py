@@ -6,11 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate._mechanisms import on_core
-from tidegate._mechanisms.pegasus.backward_smoothing import BackwardSmoothing
-from tidegate._mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
-from tidegate._mechanisms.pegasus.pegasus import PeGaSus
-from tidegate._mechanisms.sampled.fast import Fast
-from tidegate._mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.audit.attack import attack
 from tidegate.audit.auditor import audit
 from tidegate.audit.verdicts import Finding
@@ -27,9 +22,14 @@ from tidegate.mechanisms.optstream.fourier import Fourier
 from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
 from tidegate.mechanisms.optstream.opt_stream import OptStream
 from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
+from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing
+from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.sampled.fast import Fast
+from tidegate.mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.mechanisms.swellfish.swellfish import Swellfish
 from tidegate.mechanisms.tide.tide import Tide
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -24,8 +23,8 @@ from tidegate.core.rows import Draws
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, float_up, show, whole
 from tidegate.intervals import Fold
-from tidegate.ledger import Ledger
-from tidegate.mechanisms.clipped_records_run import ClippedRecordsRun
+from tidegate.intervals.fold import Intervals
+from tidegate.intervals.fold import State as FoldState
 from tidegate.mechanisms.clipping.clipped_releases import ClippedReleases
 from tidegate.mechanisms.clipping.nested import Nested
 from tidegate.mechanisms.clipping.record_reader import RecordReader
@@ -553,8 +552,9 @@ class ClippedRecords(Mechanism):
         return ClippedReleases.with_clip(found, clips, float(Fraction(self.grid)))
 
     def intervals(self) -> Fold | None:
-        """As for the mechanism with the largest clip, whose scales are released; noise that steps share is no wider."""
-        return self.bounded.intervals()
+        """As for the mechanism with the clip that was learned."""
+        bounded = self.bounded.intervals()
+        return None if bounded is None else AtClip(bounded, self)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:
@@ -575,8 +575,35 @@ class ClippedRecords(Mechanism):
             cls(replace(three, max_change=100), build=BudgetDistribution, bins=bins, learn=5, most=2),
         ]
 
-    def start(
-        self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
-    ) -> ClippedRecordsRun:
-        """Begin, or go on with, a run."""
-        return ClippedRecordsRun(self, ledger, state)
+
+class AtClip(Fold):
+    """What the mechanism for the released clip says of errors; before there is one, nothing is released.
+
+    Parameters
+    ----------
+    bounded
+        What the mechanism for the bound says: wider, and used where releases do not say their clip.
+    mechanism
+        Whose clips they are.
+    """
+
+    def __init__(self, bounded: Fold, mechanism: ClippedRecords) -> None:
+        super().__init__(bounded.columns, bounded.law, bounded.released, bounded.rows)
+        self.says_more = bounded.says_more
+        self._bounded, self._mechanism = bounded, mechanism
+
+    def _fold(self, releases: Releases) -> Fold:
+        clips = getattr(releases, "clip", np.zeros(0))
+        if not len(clips) or not np.isfinite(clips[-1]):
+            return self._bounded
+        units = round(Fraction(float(clips[-1])) / Fraction(self._mechanism.grid))
+        found = self._mechanism.at(units).intervals()
+        return self._bounded if found is None or found.rows != self.rows else found
+
+    def advance(self, state: FoldState, releases: Releases) -> tuple[FoldState, Intervals]:
+        """By the mechanism for the clip of these releases."""
+        return self._fold(releases).advance(state, releases)
+
+    def attach(self, state: FoldState, releases: Releases) -> FoldState:
+        """By the mechanism for the clip of these releases, and so its better values of earlier steps."""
+        return self._fold(releases).attach(state, releases)

@@ -14,7 +14,6 @@ import numpy as np
 
 import tidegate._mechanisms
 import tidegate.mechanisms
-from tidegate._mechanisms.sampled.fast import Fast
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.mechanisms.clipping.threshold import Threshold
@@ -23,6 +22,7 @@ from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.sampled.fast import Fast
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.policy import Event, User, WEvent
 from tidegate.structures.value_bins import ValueBins

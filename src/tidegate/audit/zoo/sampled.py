@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from tidegate._mechanisms.sampled.fast import Fast
-from tidegate._mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.audit.zoo.animal import PAIR, PRINTED, REPLAY, Animal, pair
 from tidegate.audit.zoo.printed import each_column
 from tidegate.audit.zoo.printed_optstream import PerNode, PrintedFourier, PrintedOptStream
@@ -19,7 +17,9 @@ from tidegate.core.mechanism import Matrix, Output
 from tidegate.core.rows import Draws
 from tidegate.mechanisms.optstream.feature_trees import whole_period
 from tidegate.mechanisms.optstream.opt_stream import OptStream
+from tidegate.mechanisms.sampled.fast import Fast
 from tidegate.mechanisms.sampled.kalman import Kalman
+from tidegate.mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.policy import WEvent
 from tidegate.structures.hierarchy import Hierarchy
 
