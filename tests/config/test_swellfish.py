@@ -183,7 +183,7 @@ def test_explain_knows_the_other_policies_too() -> None:
         "a factor of 2.7 at most",
         "one device, a week: ε = 7",
         "day is computed; that costs nothing.",
-        "It is taken for granted that steps close by a public clock",
+        "We assume that steps close by a public clock",
     ):
         assert words in found, words
     several = " ".join(explain(parse_queries(SEVERAL)))
