@@ -6,17 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidegate._mechanisms import on_core
-from tidegate._mechanisms.pegasus.pegasus import PeGaSus
-from tidegate._mechanisms.sampled.fast import Fast
-from tidegate._mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.audit import accounts, direct, shared
 from tidegate.audit.neighbours import BIG
 from tidegate.audit.zoo.noise import thin
 from tidegate.audit.zoo.operations import ChargedByHalf, ChargedNothing
 from tidegate.audit.zoo.publishing import InFloatingPoint, Literal, OneNullifiedStepShort
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.sampled.fast import Fast
+from tidegate.mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.mechanisms.shared_noise import SharingMechanism
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
@@ -29,7 +28,7 @@ SOUND: list[Any] = [
     BudgetAbsorption(WEvent(epsilon="1", w=4), columns=2, noise="laplace"),
     BudgetDistribution(WEvent(epsilon="0.7", w=4), noise="laplace"),
     PeGaSus(Event(epsilon="1")),
-    *map(on_core, RescueDP.examples()[:2]),
+    *RescueDP.examples()[:2],
 ]
 
 
@@ -126,7 +125,7 @@ def test_losses_from_scales_are_what_the_paper_says() -> None:
     assert np.allclose(losses, releases.spent, rtol=1e-9)
 
 
-@pytest.mark.parametrize("mechanism", list(map(on_core, RescueDP.examples())), ids=str)
+@pytest.mark.parametrize("mechanism", RescueDP.examples(), ids=str)
 def test_a_measured_step_of_rescue_dp_is_charged_what_its_scale_loses(mechanism: Any) -> None:
     """Whatever groups are formed and however many columns there are; a third of it is noticed."""
     rows = np.repeat(4096 * np.arange(1, 9)[:, np.newaxis], mechanism.columns, axis=1)

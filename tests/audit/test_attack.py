@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidegate._mechanisms import on_core
 from tidegate.audit import levels
 from tidegate.audit.attack import angles, attack
 from tidegate.audit.auditor import audit
@@ -160,7 +159,7 @@ def test_plain_course_is_one_batch() -> None:
 
 BRIEF = Effort(seconds=0.5, trials=200, scan=60, pairs=2, fewest=60)
 EXAMPLES = [
-    *[on_core(example) for kind in catalogue().values() for example in kind.examples()[:1]],
+    *[(example) for kind in catalogue().values() for example in kind.examples()[:1]],
     ClippedSum(WEvent(epsilon="1", w=6, max_change=1024), horizon=8, lag=6, above=0, per_doubling=1),
 ]
 

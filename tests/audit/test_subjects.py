@@ -6,17 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidegate._mechanisms.pegasus.backward_smoothing import BackwardSmoothing
-from tidegate._mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
-from tidegate._mechanisms.pegasus.pegasus import PeGaSus
-from tidegate._mechanisms.sampled.fast import Fast
 from tidegate.audit import direct
 from tidegate.audit.copies import widened
 from tidegate.audit.courses import AT_ONCE, MARKS, Course, Part, Refused
 from tidegate.audit.neighbours import Counts
 from tidegate.audit.subjects import Callee, Configured, Failure
 from tidegate.core.session import Session
+from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing
+from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.sampled.fast import Fast
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.policy import Event, WEvent
 from tidegate.structures.hierarchy import Hierarchy
