@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
