@@ -20,10 +20,10 @@ import numpy as np
 from sizes import SMALL
 
 from tidegate import WEvent
-from tidegate._mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.core.session import Session
 from tidegate.intervals import Errors, forecast_radius, ratio_bounds, sum_radius
 from tidegate.mechanisms.optstream.opt_stream import OptStream
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.sampled.fast import Fast

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from tidegate import mechanisms as before
-from tidegate._mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.core.errors import Halted
 from tidegate.core.log import MemoryLog
 from tidegate.core.session import Session
@@ -20,6 +19,7 @@ from tidegate.core.verify import verify
 from tidegate.errors import InvalidParameter
 from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform

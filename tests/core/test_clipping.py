@@ -366,13 +366,7 @@ def test_a_horizon_is_refused_before_a_word_is_drawn(mechanism: Any, length: int
 
 
 def test_what_is_not_private_is_refused() -> None:
-    """Printed calibrations have no account that could hold them."""
-    policy = Event(epsilon="4", delta="1e-3", max_change=500, adjacency="replace")
-    named: dict[str, Any] = {"exceeding": "0.1", "too_low": 0.1, "calibration": "paper"}
-    with pytest.raises(InvalidParameter, match="calibration"):
-        Session(ClippedSum(policy, horizon=2000, lag=30, threshold="smooth", **named))
-    with pytest.raises(InvalidParameter, match="calibration"):
-        Session(Threshold(policy, sample=30, method="smooth", **named))
+    """A δ that would be composed, samples that never end, users, and bounds beside those of bins."""
     with pytest.raises(InvalidParameter, match="drop delta"):
         Threshold(replace(POLICY, delta="1e-6"), sample=30, above=3)
     with pytest.raises(InvalidParameter, match="sample"):

@@ -14,9 +14,6 @@ import pytest
 
 import tidegate as tg
 from tidegate import mechanisms as before
-from tidegate._mechanisms.pegasus.backward_smoothing import BackwardSmoothing
-from tidegate._mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
-from tidegate._mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.core import export
 from tidegate.core.account import Account
 from tidegate.core.charges import Charges, Span, span_rows
@@ -38,6 +35,9 @@ from tidegate.mechanisms.optstream.fourier import Fourier
 from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
 from tidegate.mechanisms.optstream.opt_stream import OptStream
 from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
+from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing
+from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform

@@ -296,24 +296,10 @@ def test_charges_do_not_depend_on_data(mechanism: Any) -> None:
     assert charges[0] == charges[1]
 
 
-def test_printed_calibrations_are_refused() -> None:
-    """They have no account that could hold them."""
-    for kind, named in (
-        (OptStream, {"policy": POLICY}),
-        (Fourier, {"policy": POLICY}),
-        (HierarchicalOptStream, {"policy": POLICY, "hierarchy": TREE}),
-        (PerLeafOptStream, {"policy": POLICY, "hierarchy": TREE}),
-    ):
-        with pytest.raises(InvalidParameter, match="calibration"):
-            Session(kind(**named, calibration="paper"))
-
-
 def test_samples_per_leaf_are_for_fixed_units() -> None:
     """A unit that moves could meet a sample at each step of a window."""
-    with pytest.raises(InvalidParameter, match="per_leaf"):
+    with pytest.raises(InvalidParameter, match="mobility"):
         PerLeafOptStream(POLICY, hierarchy=TREE, samples=3)
-    with pytest.raises(InvalidParameter, match="PerLeafOptStream"):
-        Session(HierarchicalOptStream(FIXED, hierarchy=TREE, samples=3, adaptive=True, per_leaf=True))
 
 
 def test_huge_values_and_huge_windows() -> None:
@@ -325,3 +311,12 @@ def test_huge_values_and_huge_windows() -> None:
     session.push_batch(np.full((1999, 1), 2**53))
     sums = session._queries[0].state.sums
     assert 2**61 < int(sums[0, 0]) < 2**63 - 1
+
+
+def test_samples_of_other_leaves_say_nothing_of_a_leaf() -> None:
+    """Final values of leaves with their own samples are surest at the ends of a period, which all leaves measure."""
+    releases = Session(PERIODIC["per leaf"]).push_batch(np.full((8 * W, 3), 400))
+    radius = releases.revised.radius(0.9)[-W:, -1]
+    assert radius[2] >= radius[0]
+    assert PERIODIC["per leaf"].samples_apart
+    assert not PERIODIC["hierarchy, adaptive"].samples_apart

@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 
 from tidegate import mechanisms as before
-from tidegate._mechanisms.pegasus.backward_smoothing import BackwardSmoothing
-from tidegate._mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
-from tidegate._mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.core.log import MemoryLog
 from tidegate.core.session import Session
 from tidegate.core.verify import verify
@@ -23,6 +20,9 @@ from tidegate.mechanisms.optstream.fourier import Fourier
 from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
 from tidegate.mechanisms.optstream.opt_stream import OptStream
 from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
+from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing
+from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.sampled.fast import Fast

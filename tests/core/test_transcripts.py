@@ -13,9 +13,6 @@ from tests.transcripts import driver, record
 from tests.transcripts.cases import Case, cases, pieces
 
 from tidegate import mechanisms as before
-from tidegate._mechanisms.pegasus.backward_smoothing import BackwardSmoothing
-from tidegate._mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
-from tidegate._mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.core.log import MemoryLog
 from tidegate.core.mechanism import unit_of
 from tidegate.core.session import Session, charges_of
@@ -26,6 +23,9 @@ from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOp
 from tidegate.mechanisms.optstream.opt_stream import OptStream
 from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
 from tidegate.mechanisms.optstream.periods import Revised, revision
+from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing
+from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.testing.entropy import fixed_entropy
 
 MOVED: dict[type[Any], type[Any]] = {

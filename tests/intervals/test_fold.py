@@ -10,9 +10,9 @@ from tests.core.test_same_as_before import LENGTH, examples, moved, stream
 
 from tidegate import WEvent
 from tidegate import mechanisms as before
-from tidegate._mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.core.session import Session
 from tidegate.intervals import Errors, Filtered, Held, ratio_bounds, sum_radius, sum_variance
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.sampled.fast import Fast

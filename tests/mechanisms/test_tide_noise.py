@@ -103,8 +103,8 @@ def test_a_semiorder_goes_on_with_less_noise():
     row = int(np.flatnonzero(choices.shares[:, plan.RAMP])[0])
     less, full = choices.laws[choices.shares[row, plan.RAMP]].law, choices.laws[row].law
     source = FixedEntropy(5)
-    always, _ = full.draw(source, "ramp", 0, Session(full), 40)
-    begun, state = less.draw(source, "ramp", 0, Session(less), 15)
+    always, _ = full.draw(source, "ramp", 0, full.start(), 40)
+    begun, state = less.draw(source, "ramp", 0, less.start(), 15)
     after, _ = full.draw(source, "ramp", 15, state, 25)
     assert np.array_equal(after, always[15:])
     assert np.abs(begun - plan.EIGHTHS * always[:15]).max() <= plan.EIGHTHS

@@ -5,10 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate._mechanisms import on_core
-from tidegate._mechanisms.pegasus.backward_smoothing import BackwardSmoothing
-from tidegate._mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
-from tidegate._mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.audit.attack import attack
 from tidegate.audit.auditor import audit
 from tidegate.audit.verdicts import Finding
@@ -25,6 +21,9 @@ from tidegate.mechanisms.optstream.fourier import Fourier
 from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
 from tidegate.mechanisms.optstream.opt_stream import OptStream
 from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
+from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing
+from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
@@ -184,4 +183,4 @@ def shipped() -> list[Shipped]:
         Shipped("ClippedSum", ClippedSum(Event(epsilon="2", max_change=4), **clipped), 4),
     ]
     rest = (ClippedAverage, ClippedDecay, ClippedHistogram)
-    return chosen + [Shipped(kind.__name__, on_core(kind.examples()[0])) for kind in rest]
+    return chosen + [Shipped(kind.__name__, (kind.examples()[0])) for kind in rest]

@@ -1003,7 +1003,7 @@ def open(
     Examples
     --------
     >>> import tempfile, tidegate as tg
-    >>> from tidegate._mechanisms.plain.uniform import Uniform
+    >>> from tidegate.mechanisms.plain.uniform import Uniform
     >>> mechanism = Uniform(tg.WEvent(epsilon="1", w=24))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for count in (12, 7):  # two processes, one after the other

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -26,8 +25,6 @@ from tidegate.exact import ExactLike, float_up, show, whole
 from tidegate.intervals import Fold
 from tidegate.intervals.fold import Intervals
 from tidegate.intervals.fold import State as FoldState
-from tidegate.ledger import Ledger
-from tidegate.mechanisms.clipped_records_run import ClippedRecordsRun
 from tidegate.mechanisms.clipping.clipped_releases import ClippedReleases
 from tidegate.mechanisms.clipping.nested import Nested
 from tidegate.mechanisms.clipping.record_reader import RecordReader
@@ -577,12 +574,6 @@ class ClippedRecords(Mechanism):
             cls(three, build=lambda policy: Uniform(policy, noise="laplace"), bins=bins, learn=7),
             cls(replace(three, max_change=100), build=BudgetDistribution, bins=bins, learn=5, most=2),
         ]
-
-    def start(
-        self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
-    ) -> ClippedRecordsRun:
-        """Begin, or go on with, a run."""
-        return ClippedRecordsRun(self, ledger, state)
 
 
 class AtClip(Fold):

@@ -59,6 +59,6 @@ def sample_chances(rule: L1Sampling, stream: Sequence[int]) -> dict[tuple[int, .
 
 def _certain(rule: L1Sampling, times: tuple[int, ...], position: int, left: int) -> bool:
     """Whether a step is a sample whatever its score is."""
-    if rule.printed:  # the steps that are left are counted after a hit only
+    if rule.certain == 1:  # as printed: the steps that are left are counted after a hit only
         return left > 0 and rule.length - times[-1] <= left
     return position == rule.length or rule.length - position + 1 <= left != 1

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from tidegate._mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
-from tidegate._mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.audit import models
 from tidegate.audit.subjects import Configured
 from tidegate.audit.zoo.animal import EXACT, PRINTED, Animal, Floats, pair
 from tidegate.audit.zoo.printed import PrintedPruning
 from tidegate.core.mechanism import Matrix, Output
 from tidegate.core.rows import Draws
+from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.noise import Source
 from tidegate.noise.entropy import Elements, Words

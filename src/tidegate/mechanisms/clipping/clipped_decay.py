@@ -36,8 +36,8 @@ class ClippedDecay(LearnedClip):
     -------
     One value in [0, B] replaced, or added or removed (`WEvent`: one in each of w steps). A step t ≤ m loses ε/w through
     the threshold and is in no sum; a later one ε/w through its value with noise of scale wτ/ε, once: fading is
-    post-processing. Proof: docs/proofs/learned_clip.md. Values outside [0, B] are clipped and counted; the count is not
-    released. The state holds the first m values and then the last released sum.
+    post-processing. Proof: docs/proofs/learned_clip.md. Values outside [0, B] are clipped. The state holds the first m
+    values and then the last released sum.
 
     Departure: the paper names this statistic (section VIII) without working it out.
 

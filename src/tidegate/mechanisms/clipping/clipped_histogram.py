@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
+from tidegate.core.mechanism import Matrix
 from tidegate.exact import whole
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.clipping.learned_clip import LearnedClip
-from tidegate.mechanisms.clipping.learned_clip_run import ClippedHistogramRun
 from tidegate.mechanisms.counters.hybrid_tree import HybridTree
 from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
-from tidegate.mechanisms.mechanism import Matrix, Mechanism
+from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.policy import Event, WEvent
 from tidegate.releases import Releases, Values
 
@@ -45,7 +43,7 @@ class ClippedHistogram(LearnedClip):
     the threshold and is in no bin. A later one moves from one bin to another, or, where it was absent, from the bin of 0:
     two counts by one each, Δ = 2, and a counter of that sensitivity loses ε/w a step (:class:`HybridTree`, or
     :class:`SlidingWindowTree`). Edges are functions of τ̂. Proof: docs/proofs/learned_clip.md. Values outside [0, B] are
-    clipped and counted; the count is not released. The state holds the first m values and then what the counter keeps.
+    clipped. The state holds the first m values and then what the counter keeps.
 
     Departure: the paper names this statistic (section VIII) without working it out.
 
@@ -108,12 +106,6 @@ class ClippedHistogram(LearnedClip):
     def reach(self, clip: int, step: int) -> float:
         """Two counts by one each."""
         return 2.0
-
-    def start(
-        self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
-    ) -> ClippedHistogramRun:
-        """Begin, or go on with, a run."""
-        return ClippedHistogramRun(self, ledger, state)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

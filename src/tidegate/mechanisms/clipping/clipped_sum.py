@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -16,13 +15,11 @@ from tidegate.core.charges import Charges, Integers
 from tidegate.core.mechanism import Floats, Matrix, Output
 from tidegate.core.rows import Draws
 from tidegate.errors import InvalidParameter
-from tidegate.exact import ExactLike, exact, one_of, proper, whole
-from tidegate.ledger import Ledger
+from tidegate.exact import ExactLike, exact, proper, whole
 from tidegate.mechanisms.clipping.clipped_releases import ClippedReleases
-from tidegate.mechanisms.clipping.clipped_sum_run import ClippedSumRun
 from tidegate.mechanisms.clipping.nested import Nested, Rows
-from tidegate.mechanisms.clipping.threshold import PRINTED_LOSS, Threshold
-from tidegate.mechanisms.counters.binary_tree import BinaryTree, levels_of
+from tidegate.mechanisms.clipping.threshold import Threshold
+from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.mechanisms.counters.tree import Trees, refuse_beyond
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.noise import laplace_one, prepare, variance_laplace
@@ -86,18 +83,15 @@ class ClippedSum(Mechanism):
         Of the trees; see :class:`BinaryTree`.
     per_doubling, too_low
         See :class:`Threshold`.
-    calibration
-        "sound", or "paper" for Mechanism 1 as it is printed, which is not private: for reproduction.
 
     Privacy
     -------
     One value in [0, B] replaced, or added or removed (`WEvent`: one in each of w steps). A step t ≤ m loses ε₁/w through
     the threshold and ε₂/w through the first sum, Lap(wτ/ε₂); a later step ε/w through the tree, scale wτL/ε with
     L = ⌊log_b(n − m)⌋ + 1. Departures from the paper, each of which its guarantee needs: the first m values are clipped
-    too, L is not one level short, τ is what is applied, min(r·τ̂, B), and the rank of the quantile is fixed;
-    ``calibration="paper"`` makes none of them, and its guarantee states a loss. Refused under `User` (one user may own
-    the whole sample). Values outside [0, B] are clipped and counted; the count is not released. The state holds the first
-    m values and then the sums of open nodes: protect it like data.
+    too, L is not one level short, τ is what is applied, min(r·τ̂, B), and the rank of the quantile is fixed. Refused under
+    `User` (one user may own the whole sample). Values outside [0, B] are clipped. The state holds the first m values and
+    then the sums of open nodes: protect it like data.
 
     Error
     -----
@@ -131,7 +125,6 @@ class ClippedSum(Mechanism):
     estimator: str = "honaker"
     per_doubling: int = 32
     too_low: float = 0.005
-    calibration: str = "sound"
 
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent)
     budgets: ClassVar[tuple[str, ...]] = ("Pure", "Approximate")
@@ -163,14 +156,6 @@ class ClippedSum(Mechanism):
         if horizon is None:
             raise InvalidParameter("horizon", None, "the number of steps of the stream", "give one")
         put(self, "horizon", whole("horizon", horizon, least=2, most=self.policy.horizon or 1 << 40))
-        one_of("calibration", self.calibration, ("sound", "paper"))
-        if self.calibration == "paper" and self.threshold == "quantile":
-            raise InvalidParameter(
-                "threshold",
-                self.threshold,
-                "'smooth' or 'smooth-gaussian' as printed",
-                'use threshold="smooth"',
-            )
         share = exact("share", self.share)
         put(self, "share", proper("share", share, 'write for example share="0.8"'))
         room = math.ceil(ROOM * 2 * self.policy.steps_charged / self.epsilons[0])
@@ -240,12 +225,7 @@ class ClippedSum(Mechanism):
             method=self.threshold,
             per_doubling=self.per_doubling,
             too_low=self.too_low,
-            calibration=self.calibration,
         )
-
-    def printed_loss(self) -> Fraction:
-        """How many times ε was exhibited."""
-        return PRINTED_LOSS
 
     @cached_property
     def largest(self) -> int:
@@ -258,16 +238,13 @@ class ClippedSum(Mechanism):
         return max(1, math.floor(bound / Fraction(self.grid)))
 
     def clip_of(self, threshold: int) -> int:
-        """The clip that is applied: min(r·τ̂, B), in grid units; r·τ̂ as printed."""
-        clip = max(1, math.floor(Fraction(self.multiplier or 1) * threshold))
-        return min(clip, self.largest) if self.enforced else clip
+        """The clip that is applied: min(r·τ̂, B), in grid units."""
+        return max(1, min(math.floor(Fraction(self.multiplier or 1) * threshold), self.largest))
 
     def tree(self, clip: int, steps: int | None = None, epsilon: Fraction | None = None) -> BinaryTree:
         """The tree of the steps after the lag (or of other steps) when values are clipped at so many grid units."""
         total = Fraction(self.policy.epsilon or 0) if epsilon is None else epsilon
         count = steps or self.length - self.waits
-        if not self.enforced and count > 1:  # log₂ n levels, as printed, are fewer than a step is in
-            total *= Fraction(levels_of(count, self.branching) / math.log(count, self.branching))
         clipped = clip * Fraction(self.grid)  # values lie in [0, clip]
         policy = replace(self.policy, epsilon=total, delta=0, max_change=clipped, signed=False, horizon=None)
         return BinaryTree(
@@ -306,13 +283,6 @@ class ClippedSum(Mechanism):
 
     def begin(self, first: int) -> State:
         """An empty sample; where there is no lag, the tree begins at once."""
-        if not self.enforced:
-            raise InvalidParameter(
-                "calibration",
-                self.calibration,
-                "'sound' in a session: no account can hold the printed one",
-                "drop it",
-            )
         nothing = np.zeros(0, dtype=np.int64)
         return State(
             np.array([0, 0 if self.waits else self.largest]),
@@ -407,10 +377,6 @@ class ClippedSum(Mechanism):
                 int(steps[0]), values, status, None, scale, nothing, releases.unit, count - 1, ends=ends
             )
         return ClippedReleases.with_clip(releases, more[0], float(Fraction(self.grid)))
-
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> ClippedSumRun:
-        """Begin, or go on with, a run."""
-        return ClippedSumRun(self, ledger, state)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

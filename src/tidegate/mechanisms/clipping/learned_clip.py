@@ -11,7 +11,6 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -21,9 +20,7 @@ from tidegate.core.mechanism import Floats, Matrix, Output, unit_of
 from tidegate.core.rows import Draws
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, whole
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.clipping.clipped_releases import ClippedReleases
-from tidegate.mechanisms.clipping.learned_clip_run import LearnedClipRun
 from tidegate.mechanisms.clipping.nested import Nested, Rows
 from tidegate.mechanisms.clipping.threshold import Threshold
 from tidegate.mechanisms.mechanism import Mechanism
@@ -140,10 +137,6 @@ class LearnedClip(Mechanism):
     @abstractmethod
     def counter(self, clip: int) -> Mechanism:
         """The mechanism that counts what is entered of values clipped at so many grid units, in grid units."""
-
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> LearnedClipRun:
-        """Begin, or go on with, a run."""
-        return LearnedClipRun(self, ledger, state)
 
     # the statistic ---------------------------------------------------------------------------------------------
 

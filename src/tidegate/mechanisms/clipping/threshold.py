@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -14,22 +14,17 @@ import numpy.typing as npt
 from tidegate.core.charges import Charges
 from tidegate.core.mechanism import Matrix, Output
 from tidegate.core.rows import Draws
-from tidegate.errors import InvalidInput, InvalidParameter, LedgerMismatch
-from tidegate.exact import ExactLike, exact, float_up, one_of, positive, show, whole
-from tidegate.ledger import Ledger, MemoryLedger
-from tidegate.ledger.unenforced import UnenforcedLedger
+from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.exact import ExactLike, exact, float_up, one_of, positive, whole
 from tidegate.mechanisms.clipping import smooth_sensitivity as smooth
 from tidegate.mechanisms.clipping.nested import Rows
-from tidegate.mechanisms.clipping.printed_threshold import printed_constants, printed_quantile
 from tidegate.mechanisms.mechanism import BOUNDED, PUBLIC_CLOCK, describe_value
-from tidegate.noise import Source, current, gaussian, laplace, laplace_one
+from tidegate.noise import Source, gaussian, laplace, laplace_one
 from tidegate.policy import Approximate, Event, Guarantee, Policy, Pure, WEvent
 from tidegate.releases import Releases, Status
-from tidegate.structures.grid import nearest_units
 
 Integers = npt.NDArray[np.int64]
 METHODS = ("quantile", "smooth", "smooth-gaussian")
-PRINTED_LOSS = Fraction(47)  # exhibited with ties
 LARGEST = 1 << 44  # of an unknown bound, in grid units: noise scaled to it still fits
 
 
@@ -125,8 +120,6 @@ class Threshold:
         Grid values to a factor of two.
     too_low
         For the smooth methods: the chance β_lt that the threshold falls below the quantile because of noise.
-    calibration
-        "sound", or "paper" for the printed quantile and constants, which are not private where values tie.
 
     Privacy
     -------
@@ -166,7 +159,6 @@ class Threshold:
     method: str = "quantile"
     per_doubling: int = 32
     too_low: float = 0.005
-    calibration: str = "sound"
 
     columns: ClassVar[int] = 1
     outputs: ClassVar[int] = 1
@@ -188,7 +180,6 @@ class Threshold:
                 "use Event or WEvent, or a public bound",
             )
         one_of("method", self.method, METHODS)
-        one_of("calibration", self.calibration, ("sound", "paper"))
         if not isinstance(self.policy.budget, Pure | Approximate):
             raise InvalidParameter("policy", str(self.policy.budget), "ε, or ε and δ", 'write epsilon="1"')
         if self.method != "quantile" and not (isinstance(self.policy, Event) and self.policy.delta):
@@ -280,20 +271,16 @@ class Threshold:
     def _constants(self) -> smooth.Constants:
         epsilon, delta = float(Fraction(self.policy.epsilon or 0)), float(Fraction(self.policy.delta))
         gaussian_noise = self.method == "smooth-gaussian"
-        if self.calibration == "paper":
-            return printed_constants(epsilon, delta, self.too_low, gaussian=gaussian_noise)
         make = smooth.gaussian_constants if gaussian_noise else smooth.laplace_constants
         return make(epsilon, delta, self.too_low)
 
     @property
     def guarantee(self) -> Guarantee:
         """What is proved; reads as a sentence."""
-        if self.calibration == "paper" and self.method != "quantile":
-            return Guarantee("Threshold", self.policy, calibration="paper", loss=PRINTED_LOSS)
         return Guarantee("Threshold", self.policy, (PUBLIC_CLOCK, BOUNDED))
 
     def draw(self, rows: Integers, source: Source, step: int) -> ReleasedThreshold:
-        """Release from m grid values; for a mechanism that has charged its ledger already."""
+        """Release from m grid values; for a mechanism that charges their steps."""
         rows = np.clip(rows, 0, self.largest)
         if self.method == "quantile":
             start_scale, test_scale = self.scales
@@ -306,15 +293,11 @@ class Threshold:
 
     def _smooth(self, ordered: Integers, source: Source, step: int) -> int:
         value, rank = int(ordered[self.rank - 1]), self.rank
-        if self.calibration == "paper":
-            share = 1 - self.rank / self.sample if self.exceeding is None else float(Fraction(self.exceeding))
-            value, rank = printed_quantile(ordered, share, self.largest)
         scale = self._constants.scale(ordered, rank, self.largest)
         draw = gaussian if self.method == "smooth-gaussian" else laplace
         noise = int(draw(source, "threshold", step, scale, (1,))[0])
         moved = value + math.floor(scale * self._constants.offset + 0.5) + noise
-        # as printed it may exceed B
-        return max(moved, 1) if self.calibration == "paper" else min(max(moved, 1), self.largest)
+        return min(max(moved, 1), self.largest)
 
     # what a session asks -----------------------------------------------------------------------------------------
 
@@ -339,8 +322,6 @@ class Threshold:
 
     def begin(self, first: int) -> State:
         """No observation."""
-        if self.calibration != "sound":
-            raise InvalidParameter("calibration", self.calibration, "'sound'", "leave it out")
         return State(Rows(np.zeros(0, dtype=np.int64)), np.zeros(1, dtype=np.int64))
 
     def public(self, state: State, first: int, count: int) -> Charges:
@@ -374,74 +355,3 @@ class Threshold:
             return None
         units = round(Fraction(float(found[0, 0])) / Fraction(self.grid))
         return ReleasedThreshold(units * Fraction(self.grid), units, self.sample)
-
-    # on a ledger -------------------------------------------------------------------------------------------------
-
-    def release(
-        self, values: npt.ArrayLike, ledger: Ledger | None = None, first_step: int = 1
-    ) -> ReleasedThreshold:
-        """Charge the sample's steps (first_step, first_step + 1, …), then release.
-
-        Parameters
-        ----------
-        values
-            The m observations on the grid, in the values' unit; what lies outside [0, B] counts as 0 or B.
-        ledger
-            Whom to charge: an account of the same policy, whose budget may be larger; by default one of its own.
-        first_step
-            The step of the first observation.
-        """
-        rows = self._on_grid(values)
-        book = ledger if ledger is not None else self._own_ledger()
-        self._check_ledger(book)
-        amount = Fraction(self.policy.epsilon or 0) / self.policy.steps_charged / book.unit
-        if isinstance(self.policy.budget, Approximate):
-            amount = Fraction(book.units)  # smooth noise cannot be composed step by step: the whole budget
-        if amount.denominator != 1:
-            raise InvalidParameter(
-                "ledger",
-                f"in units of {show(book.unit)}",
-                f"able to charge {amount} of them",
-                "open it with more units",
-            )
-        charge = int(amount) * (int(PRINTED_LOSS) if self.guarantee.calibration == "paper" else 1)
-        source = current()
-
-        def pay() -> None:
-            book.charge_batch(first_step, np.full(self.sample, charge, dtype=np.int64), scope="threshold")
-            if source.marked:
-                book.mark()
-
-        return book.release(pay, lambda: self.draw(rows, source, first_step + self.sample - 1))
-
-    def _check_ledger(self, book: Ledger) -> None:
-        """Refuse an account of anything but this policy; only its budget may be larger."""
-        own, other = self.policy, book.policy
-        if (
-            not isinstance(other, Policy)
-            or type(own.budget) is not type(other.budget)
-            or replace(other, epsilon=own.epsilon, delta=own.delta) != own
-        ):
-            raise LedgerMismatch(
-                "the ledger keeps the account of another policy than this threshold's, whose unit, window, bounds and "
-                "kind of budget it must share; open it with the policy of this threshold."
-            )
-        if isinstance(own.budget, Approximate) and not own.budget.within(other.budget):
-            raise LedgerMismatch(
-                "the ledger's whole budget is smaller than what this threshold spends; "
-                "open it with the policy of this threshold."
-            )
-
-    def _own_ledger(self) -> Ledger:
-        kind = UnenforcedLedger if self.guarantee.calibration == "paper" else MemoryLedger
-        return kind(self.policy, self.policy.steps_charged)
-
-    def _on_grid(self, values: npt.ArrayLike) -> Integers:
-        given = np.asarray(values)
-        if given.shape != (self.sample,) or given.dtype.kind not in "iufb" or not np.all(np.isfinite(given)):
-            raise InvalidInput(
-                f"a threshold is taken from {self.sample} finite numbers in one dimension and these have the shape "
-                f"{given.shape}; pass exactly the sample."
-            )
-        scaled = np.clip(given.astype(np.float64) / float(Fraction(self.grid)), -1.0, float(self.largest))
-        return nearest_units(scaled)

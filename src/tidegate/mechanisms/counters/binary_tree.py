@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 from tidegate.core.charges import Charges
 from tidegate.errors import InvalidParameter
 from tidegate.exact import whole
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.counters.tree import Block, State, TreeCounter, refuse_beyond
-from tidegate.mechanisms.counters.tree_run import BinaryTreeRun
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.noise import prepare
 from tidegate.policy import Event, Policy, User, WEvent
@@ -57,7 +54,7 @@ class BinaryTree(TreeCounter):
     Unit and neighbours: the policy's. A step's value is in one node of each of L = ⌊log_b n⌋ + 1 levels, and every node
     has discrete Laplace noise of scale wLΔ/ε, so a step loses ε/w and a window of w steps ε (Dwork, Naor, Pitassi and
     Rothblum 2010; Chan, Shi and Song 2011). The printed scale log₂ n is one level short of that and is not used. Under
-    ρ, Gaussian noise of σ² = wΔ²·Σ_l min(b^l, w)/(2ρ). The ledger is charged a step's whole loss when it is pushed.
+    ρ, Gaussian noise of σ² = wΔ²·Σ_l min(b^l, w)/(2ρ). A step is charged its whole loss when it is pushed.
     Averaging is post-processing. The state holds exact sums of nodes that are not complete yet: protect it like data.
 
     Error
@@ -132,10 +129,6 @@ class BinaryTree(TreeCounter):
         """Every step costs the same, and the tree has `horizon` leaves."""
         refuse_beyond(self.length, state.trees.step, count)
         return super().public(state, first, count)
-
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> BinaryTreeRun:
-        """Begin, or go on with, a run."""
-        return BinaryTreeRun(self, ledger, state)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

@@ -7,7 +7,6 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -19,10 +18,8 @@ from tidegate.core.charges import Charges
 from tidegate.core.mechanism import Floats, Matrix, Output
 from tidegate.core.rows import Draws
 from tidegate.exact import sqrt_up, whole
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.counters import blt, factorization_parameters, toeplitz
 from tidegate.mechanisms.counters.blt import BITS
-from tidegate.mechanisms.counters.factorization_run import BltRun, FactorizationRun, ToeplitzRun
 from tidegate.mechanisms.counters.tree import every_step, refuse_beyond
 from tidegate.mechanisms.mechanism import Mechanism, mean_over_steps
 from tidegate.noise import gaussian, variance_gaussian
@@ -231,7 +228,7 @@ class Factorization(Mechanism):
         None for running sums; or a `Decay` (`Exponential`, `Polynomial`, `Window`), whose sums are released instead;
         for the methods "square-root" and "banded".
     strategy
-        The integers of C, filled in; give them to go on with a run that another version or machine began.
+        The integers of C, filled in; give them to continue a stream that another version or machine began.
 
     Privacy
     -------
@@ -509,12 +506,6 @@ class Factorization(Mechanism):
         if len(self.coefficients) > 2 * factorization_parameters.MOST_BUFFERS:
             described["strategy"] = hashlib.sha256(self.coefficients.tobytes()).hexdigest()
         return described
-
-    def start(
-        self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
-    ) -> FactorizationRun:
-        """Begin, or go on with, a run."""
-        return (BltRun if self.method == "blt" else ToeplitzRun)(self, ledger, state)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

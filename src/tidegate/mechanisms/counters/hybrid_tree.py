@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.counters.tree import Block, TreeCounter
-from tidegate.mechanisms.counters.tree_run import TreeRun
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.noise import prepare
 from tidegate.policy import Event, WEvent
@@ -69,10 +66,6 @@ class HybridTree(TreeCounter):
         while first + size <= step:
             number, first, size = number + 1, first + size, size * self.branching
         return Block(number, first, size, number + 1)
-
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> TreeRun:
-        """Begin, or go on with, a run."""
-        return TreeRun(self, ledger, state)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

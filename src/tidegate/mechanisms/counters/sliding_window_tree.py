@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -17,8 +16,6 @@ from tidegate.core.charges import Charges, Integers
 from tidegate.core.mechanism import Floats, Matrix, Output
 from tidegate.core.rows import Draws
 from tidegate.exact import one_of, whole
-from tidegate.ledger import Ledger
-from tidegate.mechanisms.counters.sliding_window_run import SlidingWindowTreeRun
 from tidegate.mechanisms.counters.tree import every_step
 from tidegate.mechanisms.mechanism import Mechanism, mean_over_steps
 from tidegate.noise import check_scale
@@ -347,12 +344,6 @@ class SlidingWindowTree(Mechanism):
         spread, young = self.deviations[at % self.window], at < self.window
         spread[young] = self.first_deviations[at[young]]
         return spread
-
-    def start(
-        self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
-    ) -> SlidingWindowTreeRun:
-        """Begin, or go on with, a run."""
-        return SlidingWindowTreeRun(self, ledger, state)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,22 +18,15 @@ import numpy.typing as npt
 from tidegate.core.charges import Charges, Integers
 from tidegate.core.mechanism import Floats, Matrix, Output
 from tidegate.core.rows import Draws
-from tidegate.errors import InvalidParameter
-from tidegate.exact import float_up, one_of, sqrt_up, whole
+from tidegate.exact import float_up, sqrt_up, whole
 from tidegate.intervals import Curves, Fold
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.optstream.choose_samples import absolute_error, sample_numbers
 from tidegate.mechanisms.optstream.periods import Periodic, Revised
-from tidegate.mechanisms.optstream.printed_fourier import printed_loss, printed_scales
 from tidegate.mechanisms.optstream.sampling_times import read_profile
-from tidegate.mechanisms.uncertainty import Uncertainty
 from tidegate.noise import laplace, variance_laplace
 from tidegate.noise.law import Law
 from tidegate.policy import Policy, WEvent
-
-if TYPE_CHECKING:
-    from tidegate.mechanisms.optstream.fourier_run import FourierRun
 
 ONE = 1 << 16  # the rows of the transform are whole multiples of 2^-16
 ROUNDED = Fraction(51, 100)  # rounding an entry to such a multiple moves it by less than this many of them
@@ -92,8 +84,6 @@ class Fourier(Periodic):
     nonnegative
         Whether the stream is known not to be negative: then no release is. A configuration file derives it from its
         query.
-    calibration
-        "sound", or "paper" for the printed transform with K complex coefficients and its noise, which are not private.
 
     Privacy
     -------
@@ -105,9 +95,9 @@ class Fourier(Periodic):
     rows' L1 norms times Δ/ε, charged to each step by its part. Proof: docs/proofs/fourier.md.
 
     Departure: the printed transform is not normalised, and noise of scale √K·Δ/ε on its K complex coefficients, 2K − 1
-    real numbers, is too small by far: ``calibration="paper"`` keeps it for reproduction, and its guarantee states a loss.
-    Values beyond 2^44/w grid units are clipped. Coefficients of the open period begin as noise; a snapshot and the
-    period's release differ by what arrived in between, so guard snapshots like data.
+    real numbers, is too small by far. Values beyond 2^44/w grid units are clipped. A period that was not seen from its
+    beginning, or of which steps were passed over, is torn: it has no curve. Coefficients of the open period begin as
+    noise; a state and the period's release differ by what arrived in between, so protect the state like data.
 
     Error
     -----
@@ -131,28 +121,21 @@ class Fourier(Periodic):
 
     coefficients: int | None = None
     nonnegative: bool = False
-    calibration: str = "sound"
 
     columns_independent: ClassVar[bool] = True
-    causal: ClassVar[str] = "last period"
-    adaptive: ClassVar[bool] = False
-    sample_count: ClassVar[int] = 0
-    sample_times: ClassVar[tuple[int, ...]] = ()
-    sample_scales: ClassVar[float] = 1.0
 
     def validate(self) -> None:
         """Check the number of coefficients and the size of the noise."""
         given = max(1, self.window // 5) if self.coefficients is None else self.coefficients
         object.__setattr__(self, "coefficients", whole("coefficients", given, most=self.window))
-        one_of("calibration", self.calibration, ("sound", "paper"))
         widest = math.inf if self.window > 2**24 else float(np.max(self.sum_scales))
         self.refuse_wide_noise(widest / ONE, bits=36)
 
     @property
     def sum_count(self) -> int:
-        """The real numbers that are measured: K, or those of K complex coefficients."""
+        """The real numbers that are measured: K."""
         assert self.coefficients is not None
-        return self.coefficients if self.enforced else min(2 * self.coefficients - 1, self.window)
+        return self.coefficients
 
     @cached_property
     def rows(self) -> Integers:
@@ -204,31 +187,19 @@ class Fourier(Periodic):
 
     def charges(self, times: Sequence[int] = ()) -> tuple[int, Integers]:
         """The units of a period, and those of each of its steps."""
-        if not self.enforced:  # written down, not refused: what a changed step loses on average
-            return 0, np.full(self.window, math.ceil(self._printed_loss * self.units / self.window))
         if self.charges_period:
             return self.window, np.full(self.window, 2, dtype=np.int64)
         return 0, self._parts
 
     @cached_property
     def sum_scales(self) -> float | Floats:
-        """The noise scale of a coefficient in multiples of 2^-16 grid units; rounded up. As printed, of each cell."""
-        if not self.enforced:
-            return np.repeat(printed_scales(self, ONE), self.columns)
+        """The noise scale of a coefficient in multiples of 2^-16 grid units; rounded up."""
         return float_up(min(self._together, self._apart))
 
     @property
     def scale(self) -> float:
-        """The noise scale of a coefficient in grid units; the largest, as printed."""
+        """The noise scale of a coefficient in grid units."""
         return float(np.max(self.sum_scales)) / ONE
-
-    @cached_property
-    def _printed_loss(self) -> Fraction:
-        return printed_loss(self, ONE)
-
-    def printed_loss(self) -> Fraction:
-        """How many times ε the printed scales lose, at least."""
-        return self._printed_loss
 
     @property
     def shown_scale(self) -> float:
@@ -266,10 +237,6 @@ class Fourier(Periodic):
 
     def begin(self, first: int) -> State:
         """Nothing was measured; a period that has begun before `first` gets no curve."""
-        if not self.enforced:
-            raise InvalidParameter(
-                "calibration", self.calibration, "'sound': printed scales are not private", "leave it out"
-            )
         numbers = np.zeros(NUMBERS, dtype=np.int64)
         numbers[TORN], numbers[LAST] = int((first - 1) % self.window > 0), first - 1
         return State(
@@ -359,21 +326,6 @@ class Fourier(Periodic):
         grid = float(Fraction(self.grid))
         variances = np.array([variance_laplace(float(scale)) for scale in scales]) * (grid / ONE) ** 2
         return Curves(self.outputs, Law("laplace", grid), self._basis, variances)
-
-    def uncertainty(self) -> Uncertainty:
-        """The noise of the coefficients, frequencies that are not measured, and periods that differ."""
-        from tidegate.mechanisms.optstream.curve_errors_run import Curves
-
-        scales = np.broadcast_to(self.sum_scales, self.sum_count * self.columns)[:: self.columns]
-        grid = float(Fraction(self.grid))
-        variances = np.array([variance_laplace(float(scale)) for scale in scales]) * (grid / ONE) ** 2
-        return Curves(self.outputs, real_fourier(self.window, self.sum_count), variances, grid)
-
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> FourierRun:
-        """Begin, or go on with, a run."""
-        from tidegate.mechanisms.optstream.fourier_run import FourierRun
-
-        return FourierRun(self, ledger, state)
 
     @classmethod
     def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:

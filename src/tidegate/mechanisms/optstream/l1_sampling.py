@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.compiled import kernel
-from tidegate.mechanisms.optstream.printed_sampling import choose_as_printed
 from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.noise import Source, laplace
 
@@ -245,8 +244,6 @@ class L1Sampling:
         By how many grid units one unit can change one step.
     limit
         The public threshold θ, in grid units.
-    printed
-        Follow Algorithm 3 as it is printed (`printed_sampling`), with the paper's scales.
 
     Privacy
     -------
@@ -261,7 +258,6 @@ class L1Sampling:
     epsilon: Fraction
     sensitivity: int
     limit: int
-    printed: bool = False
 
     @property
     def tests(self) -> bool:
@@ -270,16 +266,12 @@ class L1Sampling:
 
     @property
     def certain(self) -> int:
-        """How many steps of a period are samples whatever the data are: its first, and its last unless as printed."""
-        return 1 if self.printed else 2
+        """How many steps of a period are samples whatever the data are: its first and its last."""
+        return 2
 
     @cached_property
     def sparse_vector(self) -> SparseVector:
         """The noise scales of the tests of one period."""
-        if self.printed:
-            return SparseVector(
-                self.epsilon, 2 * self.sensitivity * max(1, self.length - self.samples), self.samples
-            )
         widest = max(1, self.length - self.samples - 1)
         return SparseVector(self.epsilon, 2 * self.sensitivity * widest, self.samples - 2)
 
@@ -346,12 +338,6 @@ class L1Sampler:
         if rule.tests:
             noise = laplace(source, "tests", first_step, rule.sparse_vector.question_scale, shape)
         chosen = np.zeros(shape, dtype=np.bool_)
-        if rule.printed:
-            clipped = np.clip(rows, -self.bound, self.bound).reshape(*shape, rows.shape[1] // shape[1])
-            for group, memory in enumerate(self.memory):
-                own = (clipped[:, group], noise[:, group], rule, memory, self._values[group])
-                chosen[:, group] = choose_as_printed(*own)
-            return chosen
         kept = (self.memory, self._values, self._nodes, self._roots, self._path)
         choose_apart(rows, noise, (rule.samples, rule.length, self.bound), kept, chosen)
         return chosen

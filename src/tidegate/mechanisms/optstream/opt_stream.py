@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +24,6 @@ from tidegate.core.rows import Draws
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, float_up, one_of, show, whole
 from tidegate.intervals import Fold, Sampled
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.optstream.choose_samples import Prediction, best_for_profile, best_for_slope
 from tidegate.mechanisms.optstream.feature_fit import fit_features
@@ -42,16 +40,12 @@ from tidegate.mechanisms.optstream.periods import Periodic, Revised
 from tidegate.mechanisms.optstream.reconstruction import CURVES, Reconstruction
 from tidegate.mechanisms.optstream.sampling_times import equally_spaced, read_times
 from tidegate.mechanisms.sharing import Laws, SharingMechanism
-from tidegate.mechanisms.uncertainty import Uncertainty
 from tidegate.noise import check_scale, laplace, variance_laplace
 from tidegate.noise.entropy import Source
 from tidegate.noise.laws import most_live
 from tidegate.noise.shared.choice import LONGEST_GROUP, Choice, cube_choice
 from tidegate.policy import Policy, WEvent
 from tidegate.structures.clamping import summable
-
-if TYPE_CHECKING:
-    from tidegate.mechanisms.optstream.opt_stream_run import OptStreamRun
 
 WEIGHTS = ("variance", "size")
 # of a period of 12 steps: a feature across the day's parts
@@ -237,8 +231,6 @@ class OptStream(Periodic, SharingMechanism):
     causal
         What a step is worth before its period ends: "hold" the last sample, prolong the "line" through the
         last two, or move the curve of the "last period" to the last sample.
-    calibration
-        "sound", or "paper" for the printed scales, which are not private.
     noise
         "auto": the best law for k samples in a window, or in a period if they are adaptive (docs/noise.md). "laplace":
         noise of its own for each sample, as in the paper. "cube", "semiorder": this law, for adaptive samples the cube.
@@ -251,21 +243,19 @@ class OptStream(Periodic, SharingMechanism):
     ε_O/w. Adaptive times: the sparse vector costs ε_S in every period, and a window meets two; a window has
     at most min(2k − 2, w) samples because the first and the last step of a period are samples; so 2ε_S +
     min(2k − 2, w)/k · ε_P + ε_O = ε. What a period can cost is charged before its data are looked at, so charges
-    and refusals are the same for all data, also on a shared ledger. Everything else is post-processing.
+    and refusals are the same for all data. Everything else is post-processing.
 
     Samples share noise where that gains. Public times: the k samples of any window lose ε_P together, as those of
-    :class:`Fast` do; a sample whose group cannot be paid for yet is left out. Adaptive times: the k samples of a period
-    have one radius, for which the period is charged half of what the samples of a window have. The state of a run is
-    secret then, and one that another run may have is dropped: no sample is taken until no window meets its group any
-    more, and with adaptive times until the next period.
+    :class:`Fast` do. Adaptive times: the k samples of a period have one radius, for which the period is charged half of
+    what the samples of a window have. The state is secret then.
 
-    Sums begin as noise and samples are noised at once, so state and snapshots hold no raw value, but with adaptive
-    times the raw steps since the last sample. A snapshot and a later release of the same sum differ by what
-    arrived in between: guard snapshots like data. Proof: docs/proofs/opt_stream.md.
+    A period that was not seen from its beginning, or of which steps were passed over, is torn: it has no final values,
+    and with adaptive times no further sample. Sums begin as noise and samples are noised at once, so the state holds no
+    raw value, but with adaptive times the raw steps since the last sample. A state and a later release of the same sum
+    differ by what arrived in between: protect the state like data. Proof: docs/proofs/opt_stream.md.
 
-    Departures: the printed noise of features ignores that a period's sum changes by wΔ, and the printed
-    adaptive times ignore windows that straddle two periods; ``calibration="paper"`` keeps both and chooses samples by
-    Algorithm 3 as it is printed, and its guarantee states the loss.
+    Departures: the printed noise of features ignores that a period's sum changes by wΔ, and the printed adaptive times
+    ignore windows that straddle two periods.
 
     Error
     -----
@@ -301,7 +291,6 @@ class OptStream(Periodic, SharingMechanism):
     weights: str = "variance"
     nonnegative: bool = False
     causal: str = "hold"
-    calibration: str = "sound"
 
     def validate(self) -> None:
         """Check the samples, the features and how the budget is split."""
@@ -332,8 +321,7 @@ class OptStream(Periodic, SharingMechanism):
         if self.threshold is not None:
             put(self, "threshold", exact("threshold", self.threshold))
         for name, allowed in (
-            ("reconstruction", CURVES), ("weights", WEIGHTS), ("causal", tuple(CAUSAL)), ("calibration",
-            ("sound", "paper"))
+            ("reconstruction", CURVES), ("weights", WEIGHTS), ("causal", tuple(CAUSAL))
         ):  # fmt: skip
             one_of(name, getattr(self, name), allowed)
         remedy = "raise epsilon, choose a coarser grid or simpler weights in split"
@@ -403,8 +391,7 @@ class OptStream(Periodic, SharingMechanism):
     @property
     def sampling_rule_tests(self) -> bool:
         """Whether steps are tested, so that sampling has a part of the budget."""
-        certain = 1 if self.calibration == "paper" else 2  # the last step is not, as printed
-        return self.adaptive and certain < self.sample_count < self.window
+        return self.adaptive and 2 < self.sample_count < self.window
 
     @property
     def distance(self) -> int:
@@ -423,8 +410,8 @@ class OptStream(Periodic, SharingMechanism):
 
     @property
     def may_share(self) -> bool:
-        """Not as printed, nor where the nodes of a hierarchy have different parts of the budget."""
-        return self.calibration == "sound" and self.forest is None
+        """Not where the nodes of a hierarchy have different parts of the budget."""
+        return self.forest is None
 
     @property
     def laws(self) -> Laws | None:
@@ -450,8 +437,7 @@ class OptStream(Periodic, SharingMechanism):
             samples,
             features if self.features else Fraction(0),
         )
-        printed = self.calibration == "paper"
-        return PeriodBudget(self.window, self.sample_count, weights, self.adaptive, printed, self.leaf_share)
+        return PeriodBudget(self.window, self.sample_count, weights, self.adaptive, self.leaf_share)
 
     @property
     def leaf_share(self) -> Fraction:
@@ -530,11 +516,7 @@ class OptStream(Periodic, SharingMechanism):
         else:
             limit = math.ceil(Fraction(self.threshold) / Fraction(self.grid))
         epsilon = self.tests_share * self.shares[0] * self._epsilon
-        return L1Sampling(w, k, epsilon, self.sensitivity, limit, self.calibration == "paper")
-
-    def printed_loss(self) -> Fraction:
-        """How many times ε the printed scales lose when all steps of a window change, which may straddle two periods."""
-        return self.period.printed_loss(self.period.most)
+        return L1Sampling(w, k, epsilon, self.sensitivity, limit)
 
     # what a session asks -----------------------------------------------------------------------------------------
 
@@ -551,10 +533,6 @@ class OptStream(Periodic, SharingMechanism):
 
     def begin(self, first: int) -> State:
         """Nothing was measured; a period that has begun before `first` gets no curve."""
-        if not self.enforced:
-            raise InvalidParameter(
-                "calibration", self.calibration, "'sound': printed scales are not private", "leave it out"
-            )
         k, d, w = self.sample_count, self.columns, self.window
         numbers = np.zeros(NUMBERS, dtype=np.int64)
         numbers[TORN], numbers[LAST] = int((first - 1) % w > 0), first - 1
@@ -856,19 +834,6 @@ class OptStream(Periodic, SharingMechanism):
         16
         """
         return best_for_slope(cls(policy, **options), slope)
-
-    def uncertainty(self) -> Uncertainty:
-        """What a run learns of the errors of values."""
-        from tidegate.mechanisms.optstream.sample_errors_run import Samples
-
-        apart = bool(getattr(self, "per_leaf", False))
-        return Samples(self.outputs, self.measured_law, self.window, fitted=bool(self.features), apart=apart)
-
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> OptStreamRun:
-        """Begin, or go on with, a run."""
-        from tidegate.mechanisms.optstream.opt_stream_run import OptStreamRun
-
-        return OptStreamRun(self, ledger, state)
 
     @classmethod
     def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:

@@ -5,7 +5,9 @@ The nodes above the leaves are measured at k equally spaced times.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -34,6 +36,7 @@ from tidegate.mechanisms.optstream.opt_stream import (
 )
 from tidegate.mechanisms.optstream.periods import Revised
 from tidegate.mechanisms.optstream.reconstruction import Reconstruction
+from tidegate.mechanisms.optstream.sampling_times import equally_spaced
 from tidegate.noise import laplace
 from tidegate.noise.entropy import Source
 from tidegate.policy import WEvent
@@ -88,15 +91,63 @@ class PerLeafOptStream(HierarchicalOptStream):
     """
 
     adaptive: bool = True
-    per_leaf: bool = True
 
     def validate(self) -> None:
-        """Check the parameters; units that move are refused with them."""
-        if not self.per_leaf:
+        """Check the parameters; units that move are refused, and features that are not nested."""
+        if not self.adaptive:
             raise InvalidParameter(
-                "per_leaf", False, "True: leaves have their own samples", "use HierarchicalOptStream"
+                "adaptive", False, "True: leaves choose their own samples", "use HierarchicalOptStream"
             )
+        if self.policy.mobility != "fixed":
+            raise InvalidParameter(
+                "mobility", self.policy.mobility, '"fixed": with units that move it would not be private',
+                'use HierarchicalOptStream, or declare mobility="fixed" if a unit stays in its leaf',
+            )  # fmt: skip
         super().validate()
+        if not self.tree.nested:
+            raise InvalidParameter(
+                "features", f"{len(self.features)} that are not nested", "nested for PerLeafOptStream",
+                "let every feature be made of whole parts of a finer one, or use HierarchicalOptStream",
+            )  # fmt: skip
+
+    # the budget: leaves have samples of their own, the nodes above them public times --------------------------------
+
+    @cached_property
+    def node_shares(self) -> tuple[Fraction, ...]:
+        """The part of the budget of each node; all leaves have that of the one which has least."""
+        shares, leaves = super().node_shares, self.columns  # charges are the same whichever leaf a unit is in
+        return (min(shares[:leaves]),) * leaves + shares[leaves:]
+
+    @property
+    def leaf_share(self) -> Fraction:
+        """The part of the leaves, which choose for themselves."""
+        return self.node_shares[0]
+
+    @property
+    def times_above(self) -> tuple[int, ...]:
+        """The public sample times of the nodes above the leaves."""
+        return equally_spaced(self.window, self.sample_count)
+
+    def charges(self, times: Sequence[int]) -> tuple[int, Integers]:
+        """The units of a period, and those of each of its steps."""
+        return self.period.charges(times, self.times_above)
+
+    @cached_property
+    def sample_scales(self) -> Floats:
+        """The noise scale of a sample of each node, in the solver's order, in grid units; rounded up."""
+        scales = super().sample_scales
+        public = self._scales(self.sensitivity / (self.period.public_sample * self._epsilon))
+        return np.concatenate([scales[: self.columns], public[self.columns :]])
+
+    @property
+    def decisive_scale(self) -> float:
+        """The noise scale of a sample of a leaf."""
+        return float(self.sample_scales[0])
+
+    @property
+    def independent_period(self) -> int:
+        """None where inner nodes have public times that leaves share."""
+        return 0 if self.forest.height > 1 else super().independent_period
 
     # the state: of every node what OptStream has of all, in the solver's order ------------------------------------
 

@@ -44,24 +44,6 @@ def read_times(times: Sequence[int], w: int) -> tuple[int, ...]:
     return read
 
 
-def fitting(old: Sequence[int], new: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """Which samples of new times can be taken in the first period that has them, after periods with the old ones.
-
-    A window that straddles the change contains the old samples after its beginning and the new ones up to its
-    end. Samples that would make it more than it may have are left out; from the next period on all are taken.
-
-    Examples
-    --------
-    >>> fitting((6, 12), (8, 12)), fitting((6, 12), (3, 12))
-    (array([ True,  True]), array([False,  True]))
-    """
-    taken: list[int] = []
-    for time in new:
-        if sum(s > time for s in old) + len(taken) < len(old):
-            taken.append(time)
-    return np.isin(np.array(new), taken)
-
-
 @kernel
 def segment_costs(profile: Any, costs: Any) -> None:
     """costs[a, b] = Σ|line − x| between the positions a and b of a profile (positions × columns), added up."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -19,11 +18,9 @@ from tidegate.core.secrets_account import SecretsAccount
 from tidegate.core.values import MISSING, ValueReader
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import ExactLike, exact, one_of, show
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.kernels.values import add_noise
 from tidegate.mechanisms.mechanism import PUBLIC_CLOCK, Mechanism
 from tidegate.mechanisms.swellfish.schedules import FORMS, Schedule
-from tidegate.mechanisms.swellfish.swellfish_run import SwellfishRun
 from tidegate.noise import laplace
 from tidegate.policy import Approximate, Clock, Guarantee, Policy, Pure, Secret, Specification
 from tidegate.policy import Swellfish as SwellfishPolicy
@@ -97,7 +94,7 @@ class Swellfish(Mechanism):
         smaller. "optimal": the convex program over the whole horizon, never worse in mean squared error (for the
         windowed promise without δ).
     share
-        The part of every promise that this release may use, where several releases share one ledger (Theorem 5).
+        The part of every promise that this release may use, where there are several (Theorem 5).
     fill
         What stands in for a missing reading (NaN): "released" for the last released value, or a public number.
         None refuses missing readings.
@@ -106,7 +103,7 @@ class Swellfish(Mechanism):
         every baseline secret, a gap is hidden like the baseline event: filled steps get noise like all others. Only
         with a public number for `fill`: a released value lies as far from the true one as its noise says.
     experiment
-        Accepts specifications that were derived from recorded use; nothing of such a run protects anybody.
+        Accepts specifications that were derived from recorded use; nothing of such a stream protects anybody.
 
     Privacy
     -------
@@ -114,7 +111,7 @@ class Swellfish(Mechanism):
     each changed by at most Δ_t (the policy's "windowed" promise); with promise="joint" also one occurrence of every
     event at once, seen inside one hiding interval (Definitions 7 and 13 read literally; scale max A_s/ε_s,
     A_s = Σ p·min(T, |J ∩ J_s|), and the larger of both). docs/proofs/swellfish.md.
-    The ledger checks for every secret and every placement that Σ Δ_t/λ_t ≤ ε_s before noise is drawn. With δ, each
+    The account checks for every secret and every placement that Σ Δ_t/λ_t ≤ ε_s before noise is drawn. With δ, each
     placement is an optimal composition of T_s steps (Theorem 11 with the exact composition in place of the printed
     bound). Departures from the paper: Theorem 8's proof covers one placement only, so that is what is claimed by
     default; max T/ε replaces max T/min ε; a baseline secret is mandatory. Specifications are public. A missing reading
@@ -403,10 +400,6 @@ class Swellfish(Mechanism):
             int(source[0]), int(state.source[0]), values, source,
         )  # fmt: skip
         return values
-
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> SwellfishRun:
-        """Begin, or go on with, a run."""
-        return SwellfishRun(self, ledger, state)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -30,8 +29,6 @@ from tidegate.core.rows import DONE, Draws, draw_row
 from tidegate.errors import InvalidParameter
 from tidegate.exact import one_of, whole
 from tidegate.intervals import Fold, Modelled
-from tidegate.ledger import Ledger
-from tidegate.mechanisms.kernels.loops import largest
 from tidegate.mechanisms.losses import noise_losses
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.sharing import NOISES, Sharing, SharingMechanism, columns_apart
@@ -71,7 +68,6 @@ from tidegate.mechanisms.tide.plan import (
     next_gap,
 )
 from tidegate.mechanisms.tide.schedule import Choices, choices, replan
-from tidegate.mechanisms.tide.tide_run import TideRun
 from tidegate.noise import Law
 from tidegate.policy import Event, Policy, User, WEvent, ZeroConcentrated
 from tidegate.releases import ClassDeviations, Releases, Status
@@ -208,6 +204,15 @@ class Revised(NamedTuple):
 
 
 # what a window has left ------------------------------------------------------------------------------------------------
+
+
+@lean
+def largest(numbers: Any) -> Any:
+    """The largest of some numbers."""
+    found = numbers[0]
+    for at in range(1, numbers.size):
+        found = max(found, numbers[at])
+    return found
 
 
 @lean
@@ -1010,10 +1015,6 @@ class Tide(SharingMechanism):
         """The model has released how much it deviates, and its measurements say whether that holds of each column."""
         law = Law(self.noise_kind, float(Fraction(self.grid)), self.rounded_by)
         return Modelled(self.outputs, law)
-
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> TideRun:
-        """Begin, or go on with, a run."""
-        return TideRun(self, ledger, state)
 
     @classmethod
     def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
