@@ -27,7 +27,7 @@ from tidegate.ingest.learning import Learnt
 from tidegate.ledger.durable import DurableLedger
 from tidegate.ledger.postgres_connection import is_url
 from tidegate.mechanisms import Mechanism, Run
-from tidegate.mechanisms.clipped_records_run import ClippedRecordsRun
+from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.noise import Law
 from tidegate.releases import Release, Releases
 from tidegate.runtime.archives import Archives
@@ -117,7 +117,9 @@ class Stream:
 
     def _tell(self) -> None:
         """Let readers of releases know what was learnt: it is public, and some answers need it."""
-        if isinstance(self._run, ClippedRecordsRun) and isinstance(self._run.mechanism.reading, Learnt):
+        if isinstance(self._run.mechanism, ClippedRecords) and isinstance(
+            self._run.mechanism.reading, Learnt
+        ):
             learning = self._run.mechanism.reading.query.learn
             if learning is not None:
                 learning.clip = self._run.limit or None
