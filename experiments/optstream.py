@@ -24,7 +24,6 @@ from experiments.comparison import (
 from experiments.data import french_loads_2016, french_loads_2026
 from experiments.experiment import Experiment, Judgement, Outcome, Row, Setting
 from experiments.running import releases_of
-from tidegate._mechanisms import core_kind
 from tidegate.audit.zoo.printed_optstream import (
     PerNode,
     PrintedFourier,
@@ -702,7 +701,7 @@ def _fits(mechanism: OptStream, truth: Counts) -> list[tuple[Any, Any, Any]]:
     """What goes into the optimisation of every period, steps and sums, and what comes out."""
     found: list[tuple[Any, Any, Any]] = []
 
-    class Noted(core_kind(OptStream)):  # type: ignore[misc]
+    class Noted(OptStream):
         """Keeps what is optimised."""
 
         def _optimise(self, state: Any, known: Any, curve: Any, variances: Any, precisions: Any) -> Any:

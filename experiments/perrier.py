@@ -17,7 +17,6 @@ import polars as pl
 from experiments.comparison import COLOURS, answered, legend_below, ratio_with_interval, short
 from experiments.data import is_here, located, observations
 from experiments.experiment import Experiment, Judgement, Outcome, Row, Table
-from tidegate._mechanisms import on_core
 from tidegate.audit.zoo.printed import Printed
 from tidegate.audit.zoo.printed_clipping import as_printed
 from tidegate.bench.metrics import interval_of_mean, interval_of_share
@@ -364,7 +363,7 @@ def complete(mechanism: ClippedSum | BinaryTree, stream: ClippedLosses, runs: in
     """The same by running through the whole stream."""
     true, errors = int(stream.values.sum()), np.zeros(runs)
     for number in range(runs):
-        session = Session(on_core(mechanism))
+        session = Session(mechanism)
         for start in range(0, stream.count, BATCH):
             releases = session.push_batch(stream.values[start : start + BATCH, np.newaxis])
         errors[number] = float(releases.values[-1, 0]) - true

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate._mechanisms import on_core
 from tidegate.audit import direct
 from tidegate.audit.zoo.printed import Printed
 from tidegate.core.session import Session
@@ -14,4 +13,4 @@ def releases_of(mechanism: Any, values: Any) -> Any:
     """The releases of a whole stream."""
     if isinstance(mechanism, Printed):
         return direct.released(mechanism, values)
-    return Session(on_core(mechanism)).push_batch(values)
+    return Session(mechanism).push_batch(values)

@@ -27,7 +27,6 @@ from experiments.comparison import (
 )
 from experiments.experiment import Experiment, Judgement, Outcome, Row, Setting, Table
 from experiments.streams import load
-from tidegate._mechanisms import core_kind, on_core
 from tidegate.audit.zoo.printed import equal_groups
 from tidegate.bench.metrics import interval_of_mean
 from tidegate.core.session import Session
@@ -211,7 +210,7 @@ def _measure_groups(setting: Setting) -> list[Row]:
         chosen[f"{name}, independent (printed)"] = (
             kind(policy, columns=columns, noise="laplace")
             if groups == 1
-            else equal_groups(core_kind(kind), policy, columns, groups)
+            else equal_groups(kind, policy, columns, groups)
         )
     return errors_of(chosen, stream("Rome", columns), setting["runs"], groups=groups)
 
@@ -261,7 +260,7 @@ def _measure_examples(setting: Setting) -> list[Row]:
     with zero_noise():
         for name, kind in zip(SPENT, (BudgetDistribution, BudgetAbsorption), strict=True):
             mechanism = kind(WEvent(epsilon="1", w=3), noise="laplace")
-            session, tests = Session(on_core(mechanism)), mechanism.shares[1]
+            session, tests = Session(mechanism), mechanism.shares[1]
             for step, value in enumerate(VALUES, 1):
                 release = session.push([value])
                 spent = str(Fraction((release.units - tests) * release.unit))

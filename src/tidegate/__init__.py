@@ -21,9 +21,7 @@ _HOMES = {
     "Releases": "tidegate.releases",
     "Status": "tidegate.releases",
 }
-_DOORS = {
-    "open": ("tidegate.runtime.durable", "open")
-}  # not in __all__: `import *` would hide the built-in one
+_DOORS = {"open": ("tidegate.core.session", "open")}  # not in __all__: `import *` would hide the built-in one
 _ROOMS = {
     "audit",
     "datasets",
@@ -79,10 +77,10 @@ if TYPE_CHECKING:
         runtime,
         testing,
     )
+    from tidegate.core.session import open as open
     from tidegate.ledger.budget import Budget
     from tidegate.policy import Event, Guarantee, Swellfish, User, WEvent
     from tidegate.releases import Release, Releases, Status
-    from tidegate.runtime.durable import open as open
 
 
 if not TYPE_CHECKING:  # or any name would pass

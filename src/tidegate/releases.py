@@ -140,7 +140,8 @@ class ClassDeviations(NamedTuple):
         result = np.empty((len(self.by_class), columns))
         ends = [begin for begin, _ in self.kinds[1:]] + [len(result)]
         for (begin, kind), end in zip(self.kinds, ends, strict=True):
-            result[begin:end] = self.by_class[begin:end][:, kind]
+            if begin < end:  # no steps have no classes
+                result[begin:end] = self.by_class[begin:end][:, kind]
         return result
 
     def at(self, row: int) -> Values:

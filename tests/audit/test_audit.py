@@ -37,7 +37,7 @@ QUICK = [
     "Swellfish, every event at once",
     "Swellfish, nothing to hide",
     "parameter ε/w",
-    "noise reused after a restore",
+    "noise reused after a restart",
     "seed reused after a fork",
     "released twice after a crash",
     "levels not divided",

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 import polars as pl
 import pytest
+from tidegate.runtime.stream import open_stream
 from typer.testing import CliRunner
 
 from tidegate.cli import app
@@ -17,7 +18,6 @@ from tidegate.config.queries import parse_queries
 from tidegate.mechanisms.swellfish.swellfish import Swellfish
 from tidegate.runtime.explanation import explain
 from tidegate.runtime.report import write_report
-from tidegate.runtime.stream import open_stream
 
 TEXT = """[source]
 location = "load.csv"
@@ -183,7 +183,7 @@ def test_explain_knows_the_other_policies_too() -> None:
         "a factor of 2.7 at most",
         "one device, a week: ε = 7",
         "day is computed; that costs nothing.",
-        "It is taken for granted that steps close by a public clock",
+        "We assume that steps close by a public clock",
     ):
         assert words in found, words
     several = " ".join(explain(parse_queries(SEVERAL)))

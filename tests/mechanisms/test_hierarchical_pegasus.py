@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms import HierarchicalPeGaSus, PeGaSus
-from tidegate.mechanisms.pegasus.kernels import pruning as loop
+from tidegate.mechanisms.pegasus import hierarchical_pegasus as loop
 from tidegate.queries import Hierarchy, Jump, Monitor, WindowSum
 from tidegate.structures.kernels.hierarchy import sum_up
 from tidegate.testing.entropy import fixed_entropy, zero_noise

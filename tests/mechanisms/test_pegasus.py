@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tidegate.mechanisms.pegasus.grouper_run import Grouper
 
 import tidegate as tg
 from tidegate.errors import BudgetExceeded, InvalidParameter, LedgerMismatch
 from tidegate.mechanisms import PeGaSus
 from tidegate.mechanisms.pegasus.deviation import whole_deviation
-from tidegate.mechanisms.pegasus.grouper_run import Grouper
 from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.noise import current, laplace_one
 from tidegate.testing.entropy import fixed_entropy, zero_noise

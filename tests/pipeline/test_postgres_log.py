@@ -14,7 +14,7 @@ from tidegate.ingest import blocks as blocks_module
 from tidegate.pipeline import mechanisms as mechanisms_module
 from tidegate.pipeline import open_pipeline
 from tidegate.pipeline import pipeline as pipeline_module
-from tidegate.pipeline.logs import log_exists, reading
+from tidegate.pipeline.logs import LogReader, log_exists
 from tidegate.runtime.chunks import joined
 from tidegate.testing.entropy import fixed_entropy
 
@@ -75,10 +75,10 @@ def test_a_refused_start_leaves_no_log(
         with pytest.raises(InvalidParameter):
             open_pipeline(queries)
     assert not log_exists(url)
-    with pytest.raises(InvalidParameter, match="new-stream"):
+    with pytest.raises(InvalidParameter, match="begin-anew"):
         open_pipeline(queries, new_stream=True)
     assert not log_exists(url)
     release(queries, blocks=2)
     assert log_exists(url)
-    with reading(url) as log:
+    with LogReader(url) as log:
         assert [row.number for row in log.rows(1)] == [1, 2]

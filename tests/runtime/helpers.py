@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from tidegate.config import Config, parse_config
+from tidegate.config.queries import one
 from tidegate.ingest import StepBlock
-from tidegate.runtime import Stream, open_stream
+from tidegate.pipeline import Pipeline, open_pipeline
 
 Targets = Callable[[], str]  # makes a new place for a ledger
 TEXT = """\
@@ -83,16 +84,17 @@ def settings(folder: Path, *changes: tuple[str, str]) -> Config:
     return parse_config(text, folder / "tidegate.toml")
 
 
-def release(config: Config, **more: Any) -> Stream:
-    """Release everything; returns the closed stream."""
-    with open_stream(config, **more) as stream:
-        intake = config.open(stream.store.progress.position)
+def release(config: Config, **more: Any) -> Pipeline:
+    """Release everything; returns the closed pipeline."""
+    queries = one(config)
+    with open_pipeline(queries, **more) as pipeline:
+        intake = queries.open(pipeline.position)
         try:
-            stream.drive(intake)
-            stream.finish()
+            pipeline.drive(intake)
+            pipeline.finish()
         finally:
             intake.close()
-    return stream
+    return pipeline
 
 
 def blocks(values: np.ndarray, first: int = 1, size: int = 1) -> list[StepBlock]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from tests.runtime.test_follow import live
-
 from tidegate.runtime.store import verify_target
 
 pytestmark = pytest.mark.slow  # kills

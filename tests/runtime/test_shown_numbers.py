@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.runtime.test_queries import edited, rows, shop
+from tests.runtime.shop import edited, rows, shop
 
 from tidegate.cli import main
 
@@ -79,7 +79,7 @@ def test_the_report_begins_with_the_numbers(tmp_path: Path) -> None:
     ]
     assert all(off for _, off in headings[:3])
     later = [words for words, _ in headings[3:]]
-    assert later[:3] == ["What is promised", "One account", "What it cost"]
+    assert later[:3] == ["What is promised", "How the budget is shared, and amendments", "What it cost"]
     for name in NAMES:
         assert section(report, name).count('viewBox="0 0 860 240"') == 1
     year = f"{24 * 365 // 8 / 2:g}"

@@ -17,10 +17,9 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.web.helpers import in_two_queries
+from tests.web.helpers import in_two_queries, verified
 from tests.web.test_sending import NDJSON, posted_text, record
 
-from tidegate.ledger import verify_file
 from tidegate.web.tokens import Tokens
 from waiting import LIMIT, until
 
@@ -203,7 +202,7 @@ def test_kills_under_load(tmp_path: Path, queries: tuple[str, ...], request: pyt
                 assert len({json.loads(line)["number"] for line in reader.seen}) == len(reader.seen)
     service.kill(signal.SIGTERM)
     service.close()
-    verdict = verify_file(tmp_path / "hall.ledger")
+    verdict = verified(tmp_path / "hall.ledger")
     assert verdict.ok, str(verdict)
     assert total > 20 * kills
     for line in config.with_suffix(".log").read_text().splitlines():

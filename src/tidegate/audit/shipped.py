@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate._mechanisms import on_core
 from tidegate.audit.attack import attack
 from tidegate.audit.auditor import audit
 from tidegate.audit.verdicts import Finding
@@ -184,4 +183,4 @@ def shipped() -> list[Shipped]:
         Shipped("ClippedSum", ClippedSum(Event(epsilon="2", max_change=4), **clipped), 4),
     ]
     rest = (ClippedAverage, ClippedDecay, ClippedHistogram)
-    return chosen + [Shipped(kind.__name__, on_core(kind.examples()[0])) for kind in rest]
+    return chosen + [Shipped(kind.__name__, (kind.examples()[0])) for kind in rest]

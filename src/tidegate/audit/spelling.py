@@ -13,7 +13,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from tidegate._mechanisms import on_core
 from tidegate.audit.subjects import Callee, Configured, Subject
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import whole
@@ -119,7 +118,7 @@ def read_subject(name: str, policy: str = "", options: Sequence[str] = (), colum
     if columns != 1:
         given["columns"] = columns
     try:
-        return Configured(on_core(kind(claimed, **given)))
+        return Configured(kind(claimed, **given))
     except TypeError:
         raise InvalidParameter(
             "mechanism", name, "one that can be made from a policy and plain values", "audit it from Python"

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate._mechanisms import on_core
 from tidegate.bench.metrics import cut_errors, interval_of_mean
 from tidegate.core.session import Session
 from tidegate.errors import TidegateError
@@ -139,7 +138,7 @@ def errors(mechanism: Mechanism, truth: Matrix) -> dict[str, tuple[float, float]
     >>> sorted(errors(Uniform(WEvent(epsilon="1", w=2)), np.ones((50, 1), dtype=np.int64)))
     ['at once', 'running sums', 'window sums']
     """
-    releases = Session(on_core(mechanism)).push_batch(truth)
+    releases = Session(mechanism).push_batch(truth)
     if mechanism.statistic == "sums":
         return {SUMS: cut_errors(releases.values, np.cumsum(truth, axis=0))}
     if mechanism.statistic == "windows":

@@ -26,7 +26,7 @@ COMMANDS = {
     "init": "Write a commented configuration for a file of events.",
     "plan": "Predict the error of every mechanism from public knowledge, and recommend one.",
     "check": "Check a configuration, its source, ledger and sink: everything that `release` would refuse at its start.",
-    "explain": "Say in sentences what is published, who is protected when and how well, and what is taken for granted.",
+    "explain": "Say in sentences what is published, who is protected when and how well, and what is assumed.",
     "card": "Print the card of a deployment, as JSON or as a record for the public registry.",
     "preview": "Release a made-up stream under a configuration, and write the report that the real one would have.",
     "tune": "Choose most, clip, edges and level from the data under differential privacy, and write the lines.",

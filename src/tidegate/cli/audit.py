@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidegate.audit import Finding
 
 EXAMPLE = (
-    'Example: tidegate audit BudgetAbsorption --policy "w-event epsilon=3 window=2" --set calibration=paper '
+    'Example: tidegate audit BudgetAbsorption --policy "w-event epsilon=3 window=2" --set noise=laplace '
     "--picture loss.png --save verdict.json"
 )
 

@@ -12,7 +12,10 @@ from tidegate.cli.options import Machine
 from tidegate.cli.progress import following, release_of
 
 if TYPE_CHECKING:
-    from tidegate.config import Config
+    import numpy as np
+    import numpy.typing as npt
+
+    from tidegate.config import Config, Queries
     from tidegate.plan import Plan, StreamModel
     from tidegate.plan.predict import Prediction
     from tidegate.policy import Policy
@@ -121,12 +124,15 @@ def plan(
                 "absent for means and quantiles, which are not what is measured",
                 "describe the stream with --level",
             )
-        released = (settings.released if level is None else None) if released is None else released
     weight = settings.count_weight if config is not None else None  # of one record, where a mean is asked for
     records = 100.0 if level is None else level
     stream: StreamModel
+    known = config is not None and released is None and level is None and settings.profile is not None
     if released is not None:
         stream = read_profile(released, season, public=public)
+    elif known:
+        assert settings.profile is not None
+        stream = settings.profile
     else:
         size = level if level is not None else (100.0 if config is None else settings.level)
         if weight is not None:
@@ -146,7 +152,9 @@ def plan(
             f"These are errors of a mean of {records:,.0f} records; twice as many halve them. "
             "Say with --level how many records a step has.",
         )
-    elif config is not None and released is None and level is None and not settings.level_is_said:
+    elif (
+        config is not None and not known and released is None and level is None and not settings.level_is_said
+    ):
         facts["reasons"].insert(
             0, f"Nothing is known of the size of a value, and {size:,.0f} was taken: say it with --level."
         )
@@ -201,8 +209,8 @@ def plan_of_all(file: Path, level: float | None, delay: int, *, as_json: bool) -
             settings = read_settings(file, part.name)
             weight, size = settings.count_weight, settings.level if level is None else level
             stream: StreamModel
-            if settings.released is not None and level is None:
-                stream = read_profile(settings.released, settings.season, public=False)
+            if settings.profile is not None and level is None:
+                stream = settings.profile
             else:
                 said = said and (level is not None or settings.level_is_said)
                 size = size if weight is None else size * weight
@@ -235,7 +243,7 @@ class Settings(NamedTuple):
     policy: Policy
     columns: int
     season: int | None
-    released: Path | None
+    profile: StreamModel | None
     level: float
     level_is_said: bool
     remark: str = ""
@@ -244,18 +252,20 @@ class Settings(NamedTuple):
 
 
 def read_settings(file: Path, name: str | None = None) -> Settings:
-    """Policy, columns and clock of a configuration, and the file of its releases if there is one."""
+    """Policy, columns and clock of a configuration, and what its stream has released, if it has begun."""
+    from tidegate.config import read_queries
     from tidegate.config.auto import steps_of_a_day
     from tidegate.config.queries import read_query
     from tidegate.runtime.accuracy import likely_level, step_seconds
-    from tidegate.runtime.learnt import at_what_was_learnt
+    from tidegate.runtime.learnt import at_what_was_learnt, read_clips
 
-    config = read_query(file, name, follow=True)  # a plan needs no end
+    read_query(file, name, follow=True)  # refuses several queries without a name; a plan needs no end
+    queries = read_queries(file, follow=True)
+    config = queries.editions[-1][0] if name is None else queries.part(name)
+    read_clips(queries)
     season = steps_of_a_day(step_seconds(config))
-    out = Path(config.locate(config.sink.location))
-    known = (
-        out.suffix in (".csv", ".parquet") and out.is_file() and out.with_name(out.name + ".receipt").exists()
-    )
+    from tidegate.plan import Profile
+
     policy, query = at_what_was_learnt(config), config.query.applied
     likely = likely_level(config, policy)
     if query.aggregate == "mean":  # means are not what is measured
@@ -268,7 +278,36 @@ def read_settings(file: Path, name: str | None = None) -> Settings:
             "much a quantile moves, `tidegate preview` shows."
         )
         return Settings(policy, query.width, season, None, *likely, remark, None, False)
-    return Settings(policy, query.width, season, out if known else None, *likely, _of_learning(config))
+    values = released_values(queries, config.name)
+    profile = None if values is None else Profile(values, season)
+    return Settings(policy, query.width, season, profile, *likely, _of_learning(config))
+
+
+def released_values(queries: Queries, name: str) -> npt.NDArray[np.float64] | None:
+    """The newest numbers that the stream of a configuration has released of a query; None where there are none.
+
+    Also where the stream belongs to another configuration, which has to be amended first.
+    """
+    import numpy as np
+    import polars as pl
+
+    from tidegate.core.errors import LogMismatch
+    from tidegate.pipeline import read_stream
+    from tidegate.pipeline.logs import log_exists
+    from tidegate.runtime.report import released_numbers
+
+    if not log_exists(queries.ledger):
+        return None
+    try:
+        with read_stream(queries) as stream:
+            (found,) = released_numbers([stream.released[name]])
+    except LogMismatch:
+        return None
+    known = np.isfinite(found.answers).any(axis=1)
+    if not known.any():
+        return None
+    frame = pl.DataFrame(found.answers[int(np.argmax(known)) :]).fill_nan(None)
+    return frame.fill_null(strategy="forward").fill_null(0).to_numpy()
 
 
 def _of_learning(config: Config) -> str:

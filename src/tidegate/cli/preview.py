@@ -99,9 +99,9 @@ def run_preview(queries: Queries, levels: Sequence[float], folder: Path, report:
     """Release made-up steps into a folder that goes away, and write the report."""
     import numpy as np
 
+    from tidegate.pipeline import open_pipeline
     from tidegate.runtime.accuracy import accuracy
     from tidegate.runtime.report import released_numbers, write_report
-    from tidegate.runtime.streams import open_streams
     from tidegate.runtime.wording import Words, title_of_all
 
     title = f"Made up: {title_of_all(queries.parts)}"
@@ -113,19 +113,14 @@ def run_preview(queries: Queries, levels: Sequence[float], folder: Path, report:
         )
         for part in made.parts
     ]
-    with open_streams(made) as streams:
-        if made.listed:
-            for together in zip(*(blocks[part.name] for part in made.parts), strict=True):
-                for stream, chunk in zip(
-                    streams.streams, streams.take(streams.streams, together), strict=True
-                ):
-                    stream.send(chunk)
-        else:
-            streams.drive(blocks[made.first.name])
-        streams.finish()
-        stores = [stream.store for stream in streams.streams]
-        write_report(report, made.parts, stores, streams.verify(), made_up=truth)
-        numbers = released_numbers(made.parts, stores)
+    with open_pipeline(made) as pipeline:
+        (edition,) = pipeline.editions
+        for together in zip(*(blocks[part.name] for part in edition), strict=True):
+            pipeline.process(edition, together)
+        pipeline.finish()
+        released = [pipeline.released[part.name] for part in made.parts]
+        write_report(report, released, pipeline.verify(), made_up=truth)
+        numbers = released_numbers(released)
     facts = {}
     for part, each, true in zip(made.parts, numbers, truth, strict=True):
         found = accuracy(part, each.newest)

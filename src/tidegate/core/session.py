@@ -329,6 +329,18 @@ class Session:
         """The last step of each query."""
         return {query.name: query.step for query in self._queries}
 
+    @property
+    def spent(self) -> dict[str, int]:
+        """What the last window of each query has spent, in units, as its account knows it."""
+        return {
+            query.name: sum(held.units for held in query.account.held(query.step)) for query in self._queries
+        }
+
+    @property
+    def remaining(self) -> dict[str, int]:
+        """What the next step of each query may be charged, in units."""
+        return {query.name: query.account.remaining() for query in self._queries}
+
     # opening -----------------------------------------------------------------------------------------------------
 
     @property
@@ -628,7 +640,9 @@ class Session:
             own = [next(parts) for _ in range(count)]
             if scope in known:
                 query = known[scope]
-                found[query.name] = _releases(query, own_charges.first, own, own_charges.units)
+                found[query.name] = _releases(
+                    query.mechanism, query.unit, own_charges.first, own, own_charges.units
+                )
         return found
 
     def _again(self, query: Query, charges: bytes, releases: bytes) -> Any:
@@ -939,9 +953,63 @@ def _further(mechanism: Mechanism) -> tuple[int, int]:
     return len(getattr(mechanism, "more", ())), len(getattr(mechanism, "revised", ()))
 
 
-def _releases(query: Query, first: int, parts: Sequence[arrays.Array], units: arrays.Array) -> Any:
+def _releases(
+    mechanism: Mechanism, unit: Fraction, first: int, parts: Sequence[arrays.Array], units: arrays.Array
+) -> Any:
     values, status, source, scale, *further = parts
-    found = Releases(first, values, status, source, scale, units, query.unit)
-    attach = getattr(query.mechanism, "attach", None)
-    more = _further(query.mechanism)[0]
+    found = Releases(first, values, status, source, scale, units, unit)
+    attach = getattr(mechanism, "attach", None)
+    more = _further(mechanism)[0]
     return found if attach is None else attach(found, further[:more], further[more:])
+
+
+def releases_of(row: Row, queries: Mapping[int, tuple[str, Mechanism]]) -> dict[str, Any] | None:
+    """What a commit has released, without intervals, for who reads a log without a session.
+
+    Parameters
+    ----------
+    row
+        The commit.
+    queries
+        Name and mechanism of each scope that is read, by its number.
+
+    Returns
+    -------
+    dict or None
+        Releases by the names of queries; None where the commit has none, or they are not kept.
+    """
+    if row.releases is None or row.kind not in (PUSHED, FINISHED) or not row.charges:
+        return None
+    parts, found = iter(arrays.decode(row.releases)), dict[str, Any]()
+    for scope, charges, count in _described_charges(row.charges):
+        own = [next(parts) for _ in range(count)]
+        if scope in queries:
+            name, mechanism = queries[scope]
+            found[name] = _releases(mechanism, unit_of(mechanism), charges.first, own, charges.units)
+    return found or None
+
+
+def open(
+    queries: Mechanism | Mapping[str, Mechanism],
+    log: Log | Path | str | None = None,
+    *,
+    shares: Mapping[str, ExactLike] | None = None,
+    head: bytes | None = None,
+    amend: bool = False,
+    about: Mapping[str, Any] | None = None,
+) -> Session:
+    """Open the session of a mechanism, or of several by name; see :class:`Session`.
+
+    Examples
+    --------
+    >>> import tempfile, tidegate as tg
+    >>> from tidegate.mechanisms.plain.uniform import Uniform
+    >>> mechanism = Uniform(tg.WEvent(epsilon="1", w=24))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for count in (12, 7):  # two processes, one after the other
+    ...         with tg.open(mechanism, f"{folder}/visits.ledger") as session:
+    ...             release = session.push([count])
+    >>> release.step
+    2
+    """
+    return Session(queries, log, head, shares=shares, amend=amend, about=about)

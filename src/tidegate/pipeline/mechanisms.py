@@ -22,8 +22,9 @@ def on_core(configured: Configured) -> Mechanism:
     >>> type(on_core(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=3)))).__module__
     'tidegate.mechanisms.plain.uniform'
     """
-    if hasattr(configured, "advance"):  # it has moved
-        return configured
+    if hasattr(configured, "advance"):  # it is one of the core already
+        already: Any = configured
+        return already  # type: ignore[no-any-return]
     kind = type(configured)
     given = {each.name: getattr(configured, each.name) for each in fields(configured) if each.init}
     if not kind.__module__.startswith(BEFORE):

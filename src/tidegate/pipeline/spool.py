@@ -24,6 +24,7 @@ from tidegate.core.postgres_log import Address, Connection, PostgresLog
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.errors import TidegateError
 from tidegate.ingest.sources.source import Arrivals
+from tidegate.pipeline.logs import LogReader
 from tidegate.pipeline.numbered import Mask, State
 
 PRIVATE = ("spooled", "arrivals")  # tables with records, which no backup has
@@ -114,16 +115,38 @@ class LiteDatabase:
         self._database.close()
 
 
+class ReadDatabase:
+    """Tables in the file of a log that is only read."""
+
+    words: Mapping[str, str] = LITE
+
+    def __init__(self, log: LogReader) -> None:
+        self._log = log
+
+    def run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        """All rows of one statement."""
+        return self._log.run(statement, values)
+
+    def transaction(self) -> Any:
+        """Nothing is written."""
+        raise TypeError("a log that is only read has no transactions; open the stream.")
+
+    def close(self) -> None:
+        """The file is closed by who opened the log."""
+
+
 class ServerDatabase:
     """Tables in the database of a log, on a connection of their own."""
 
     words: Mapping[str, str] = SERVER
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, make: bool = True) -> None:
         self._lock = RLock()
         self._connection = Connection(Address(url))
         found = self._connection.all("SELECT to_regclass('tidegate.arrivals')::text")
-        if found[0][0] is None:  # the last table that is made
+        self._there = found[0][0] is not None  # the last table that is made
+        if make and not self._there:
+            self._there = True
             with self.transaction():
                 self._connection.all("SELECT pg_advisory_xact_lock(127970252481395)", again=False)
                 for statement in TABLES.format_map(SERVER).split(";"):
@@ -132,7 +155,7 @@ class ServerDatabase:
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """All rows of one statement."""
         with self._lock:
-            return self._connection.all(statement.replace("?", "%s"), values)
+            return self._connection.all(statement.replace("?", "%s"), values) if self._there else []
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -158,16 +181,18 @@ class Spool:
     Parameters
     ----------
     log
-        An open log: a file, a database, or one in memory.
+        An open log: a file, a database, one in memory, or one that is only read.
     location
         Where it was opened; needed for a database.
     """
 
-    def __init__(self, log: Log, location: str = "") -> None:
+    def __init__(self, log: Log | LogReader, location: str = "") -> None:
         self._log = 0  # the number of the log in its database
         self._database: Database
-        if isinstance(log, PostgresLog):
-            self._database = ServerDatabase(location)
+        if isinstance(log, LogReader) and log.path is not None:
+            self._database = ReadDatabase(log)
+        elif isinstance(log, PostgresLog | LogReader):
+            self._database = ServerDatabase(location, make=isinstance(log, PostgresLog))
             found = self._database.run("SELECT id FROM tidegate.logs WHERE name = ?", (log.name,))
             self._log = int(found[0][0])
         else:

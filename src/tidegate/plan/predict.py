@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate._mechanisms import on_core
 from tidegate.composition import zcdp_rho
 from tidegate.core.session import Session
 from tidegate.errors import InvalidParameter, TidegateError
@@ -362,7 +361,7 @@ def predict(
     """
     errors: dict[int, list[float]] = {}
     for truth in truths:
-        releases = Session(on_core(mechanism)).push_batch(truth)
+        releases = Session(mechanism).push_batch(truth)
         _note(errors, 0, releases.values, truth)
         revised = releases.revised
         if revised is not None and len(revised):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidegate.config import Config
 from tidegate.config.answer import Answer
+from tidegate.pipeline.outputs import independent_noise
+from tidegate.pipeline.released import Released
 from tidegate.queries.standing import Row
-from tidegate.runtime.sinks.answers import asked
-from tidegate.runtime.store import Store
-from tidegate.runtime.stream import beside_of, independent_noise
+from tidegate.runtime.sinks.answers import Beside, asked
 
 MOST_ROWS = 10  # of an answer that a report shows
 
@@ -64,28 +63,29 @@ class Answered:
         return ", ".join(f"{name} {value}" for name, value in zip(self.names, row.more, strict=True))
 
 
-def answered(
-    config: Config, store: Store, answer: Answer, beside: Mapping[str, tuple[Config, Store]]
-) -> Answered:
-    """Ask a question of all releases of a query.
+def answered(released: Released, answer: Answer, beside: Mapping[str, Released]) -> Answered:
+    """Ask a question of all releases of a query, as it is now.
 
     Parameters
     ----------
-    config, store
-        The query and its releases; those that questions are made from are never archived.
+    released
+        What the query has released.
     answer
         The question.
     beside
-        All queries with their stores, for questions about two of them.
+        All queries, for questions about two of them.
     """
-    operator, other = answer.ask(), beside_of(answer, store, beside)
-    if other is not None:
+    operator, other = answer.ask(), None
+    if answer.beside is not None:
+        found = beside[answer.beside]
+        since = max(released.scope.first, found.scope.first) - 1
+        other = Beside(found.chunks, independent_noise(found.config), since=since)
         other.begin()
-    noise, steps = independent_noise(config), 0
+    noise, steps = independent_noise(released.config), 0
     newest: tuple[Row, ...] = ()
     alarming = "alarm" in operator.extras
     alarms: list[Row] = []
-    for chunk in store.chunks():
+    for chunk in released.chunks():
         for _, rows in asked(operator, chunk, noise, other):
             if not rows:
                 continue

@@ -41,7 +41,7 @@ def explain(queries: Queries) -> list[str]:
     assumed = dict.fromkeys(
         clause for part in queries.parts for clause in (*part.guarantee.assumptions, *part.assumptions)
     )
-    sentences += [f"It is taken for granted that {clause}." for clause in assumed]
+    sentences += [f"We assume that {clause}." for clause in assumed]
     return [without_secrets(sentence) for sentence in sentences]
 
 
@@ -100,7 +100,7 @@ def _bound(config: Config) -> str:
 def _found(config: Config) -> str:
     """What was learnt, where the stream has come so far."""
     found = learnt_clip(config)
-    return "is written down in the ledger when it is known" if found is None else f"is {found}"
+    return "is released when it is known" if found is None else f"is {found}"
 
 
 def _protected(queries: Queries) -> Iterator[str]:

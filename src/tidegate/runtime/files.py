@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tidegate.errors import InvalidParameter
-from tidegate.ledger.file import sync
 from tidegate.noise.entropy import fresh_name
 
 HTML = b"<!doctype html>"
@@ -34,7 +33,7 @@ def replacing(path: Path, mode: int = 0o644, *, safe: bool = True) -> Iterator[B
                 os.fsync(descriptor)
         fresh.replace(path)
         if safe:
-            sync(path.parent)
+            sync_path(path.parent)
     except BaseException:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)
@@ -84,3 +83,12 @@ def check_earlier(name: str, path: Path, kind: str, begin: bytes) -> None:
 def check_report(path: Path) -> None:
     """Refuse to replace a file that is no report."""
     check_earlier("report", path, "report", HTML)
+
+
+def sync_path(path: Path) -> None:
+    """Make sure that a file, or the names in a folder, are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from tidegate.errors import without_secrets
 
 if TYPE_CHECKING:
-    from tidegate.runtime import Chunk, Stream
+    from tidegate.pipeline import Pipeline
+    from tidegate.runtime.chunks import Chunk
 
 _lock = threading.Lock()
 
@@ -38,14 +39,14 @@ class Journal:
         """What is being done."""
         self.log("stage", words=words)
 
-    def begin(self, stream: Stream) -> None:
+    def begin(self, pipeline: Pipeline, query: str) -> None:
         """The stream is open."""
-        ledger = stream.store.ledger
-        self.log("opened", stream=ledger.identity[:12], step=stream.step)
+        self.log("opened", stream=pipeline.identity[:12], step=pipeline.session.steps[query])
 
     def released(self, chunk: Chunk) -> None:
         """Releases have left; their numbers are where they went."""
-        self.log("released", releases=len(chunk), last_step=int(chunk.step.max(initial=0)))
+        if len(chunk):
+            self.log("released", releases=len(chunk), last_step=int(chunk.step.max(initial=0)))
 
     def say(self, sentence: str) -> None:
         """Something that people should read."""

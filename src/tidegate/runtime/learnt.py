@@ -1,31 +1,37 @@
-"""What a stream has learnt and released: the threshold at which its values are clipped, as the ledger has it."""
+"""Where values are clipped, if that is learnt: as it was released."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 
-from tidegate.config import Config
-from tidegate.errors import TidegateError
+from tidegate.config import Config, Queries
+from tidegate.core.errors import LogMismatch
 from tidegate.exact import show
 from tidegate.mechanisms import Mechanism
 from tidegate.mechanisms.clipped_records import ClippedRecords
+from tidegate.pipeline.errors import LogUnavailable
+from tidegate.pipeline.logs import log_exists
+from tidegate.pipeline.reading import read_stream
 from tidegate.policy import Policy
-from tidegate.runtime.store import open_durable
+
+
+def read_clips(queries: Queries) -> None:
+    """Let queries know what their stream has learnt, for `learnt_clip`; nothing where it has not begun."""
+    if not any(part.query.learn is not None for part in queries.parts):
+        return
+    try:
+        if log_exists(queries.ledger):
+            read_stream(queries).close()
+    except (LogMismatch, LogUnavailable):
+        return  # of another configuration, or elsewhere: nothing is known here
 
 
 def learnt_clip(config: Config) -> str | None:
     """The threshold, exactly; None where it is not learnt, or not yet."""
     learning = config.query.learn
-    if learning is None:
+    if learning is None or learning.clip is None:
         return None
-    if learning.clip is not None:
-        return show(learning.clip * Fraction(config.query.grid))
-    try:
-        with open_durable(config.ledger, read_only=True) as ledger:
-            found = ledger.last_learnt(f"{config.name}: learn" if ledger.shares else "learn")
-    except TidegateError:
-        return None
-    return None if found is None else str(found["clip"])
+    return show(learning.clip * Fraction(config.query.grid))
 
 
 def learnt_nothing(config: Config) -> str:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tidegate.config import Config
 from tidegate.config.relations import relations, signs
 from tidegate.queries.relations import Relation, adjusted
+from tidegate.releases import Status
 from tidegate.runtime.accuracy import half_widths
 from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.errors import SinkError
@@ -25,7 +26,7 @@ from tidegate.runtime.sinks.rounding import rounded
 Values = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 HEADER = ("time", "step", "query", "column", "value", "low", "high", "adjusted", "shown")
-SHOWN, WITHHELD = "yes", "withheld"
+SHOWN, WITHHELD, SILENT = "yes", "withheld", "silent"
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,10 @@ class Numbers:
         written = [plain(part) for part in (*self._written, self.adjusted)]
         for row, step in enumerate(self.newest.step.tolist()):
             begin = config.steps.begin(step).astimezone(zone).isoformat(timespec="seconds")
+            silent = self.newest.status[row] == Status.SILENT
             for column, label in enumerate(labels):
                 said = ["" if part[row][column] is None else str(part[row][column]) for part in written]
-                shown = WITHHELD if self.withheld[row, column] else SHOWN
+                shown = SILENT if silent else WITHHELD if self.withheld[row, column] else SHOWN
                 yield [begin, str(step), config.name, label, *said, shown]
 
 

@@ -193,18 +193,22 @@ def rows_of(times: Times, one: Series, most: int = 53) -> list[Row]:
     ]
 
 
-def draw_budget(times: Times, spent: Values, limit: float, symbol: str) -> str:
-    """The loss of the window up to each step against its limit."""
+def draw_budget(times: Times, spent: Values, limit: Values, symbol: str) -> str:
+    """The loss of the window up to each step against its limit, which an amendment may change."""
     bins = bins_of(len(times), MOST_POINTS)
     high = np.maximum.reduceat(spent, bins)
-    across, up = _across(len(bins), SMALL), _up(0.0, 1.15 * limit, SMALL)
-    line = up(np.array([limit]))[0]
+    most = 1.15 * float(limit.max())
+    across, up = _across(len(bins), SMALL), _up(0.0, most, SMALL)
+    if limit.min() == limit.max():
+        line = f"M{SMALL.left} {up(limit[:1])[0]:.1f}H{SMALL.wide - RIGHT}"
+    else:
+        line = _path(across, up(np.minimum.reduceat(limit, bins)))
     marks = [
-        _grid(0.0, 1.15 * limit, SMALL),
+        _grid(0.0, most, SMALL),
         _dates(times, SMALL),
         f'<path d="{_band(across, up(np.zeros(len(bins))), up(high))}" fill="{RELEASED}" fill-opacity=".25"/>',
         f'<path d="{_path(across, up(high))}" fill="none" stroke="{RELEASED}" stroke-width="1.2"/>',
-        f'<path d="M{SMALL.left} {line:.1f}H{SMALL.wide - RIGHT}" stroke="{LIMIT}" stroke-dasharray="6 4"/>',
+        f'<path d="{line}" fill="none" stroke="{LIMIT}" stroke-dasharray="6 4"/>',
         _hovers(times, bins, high, np.full(len(bins), np.nan), np.max),
     ]
     return _svg(SMALL.wide, SMALL.tall, marks, f"{symbol} of the window up to each step, and its limit")

@@ -13,19 +13,17 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.config import Config
 from tidegate.errors import TidegateError, without_secrets
-from tidegate.exact import show
-from tidegate.ledger.promise import limit_of
-from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.errors import SinkError
 from tidegate.runtime.files import check_earlier, replacing
 from tidegate.runtime.notify import Notifier
-from tidegate.runtime.stream import Stream
-from tidegate.runtime.streams import Streams
 from tidegate.version import __version__
+
+if TYPE_CHECKING:
+    from tidegate.pipeline import Pipeline
 
 EVERY = 1.0  # seconds between two looks
 _BEGIN = b'{\n  "time"'  # of every status file
@@ -87,10 +85,10 @@ class Pulse:
 
     # what the stream tells ----------------------------------------------------------------------------------
 
-    def begin(self, stream: Stream | Streams) -> None:
+    def begin(self, pipeline: Pipeline) -> None:
         """The stream is open; refuse a status file that cannot be written."""
-        self._facts = {"state": "running", "stream": stream.ledger.identity[:12]}
-        self.measure(stream)
+        self._facts = {"state": "running", "stream": pipeline.identity[:12]}
+        self.measure(pipeline)
         if self._path is not None:
             check_earlier("status", self._path, "status file", _BEGIN)
         try:
@@ -108,33 +106,28 @@ class Pulse:
         self._thread = threading.Thread(target=self._look, name="pulse", daemon=True)
         self._thread.start()
 
-    def measure(self, stream: Stream | Streams) -> None:
-        """Note where the stream stands; on its own thread, because the ledger belongs to it."""
-        ledger, step = stream.ledger, stream.step
+    def measure(self, pipeline: Pipeline) -> None:
+        """Note where the stream stands; on its own thread, because the log belongs to it."""
         with suppress(TidegateError):
             self._facts = {
                 **self._facts,
-                "step": step,
-                "releases": stream.releases,
-                "budget": {
-                    "limit": show(limit_of(ledger)),
-                    "spent_in_last_window": show(ledger.spent()),
-                    "remaining_for_next_step": show(ledger.remaining()),
-                },
-                "sinks": stream.backlogs,
+                "step": pipeline.step,
+                "releases": pipeline.releases,
+                "budget": pipeline.budget,
+                "sinks": pipeline.backlogs,
             }
 
-    def released(self, chunk: Chunk, stream: Stream | Streams) -> None:
+    def released(self, pipeline: Pipeline) -> None:
         """Releases have left."""
         self._facts["released_at"] = _iso(time.time())
-        self.measure(stream)
+        self.measure(pipeline)
 
     def waiting(self, sentence: str) -> None:
         """A sink or the source cannot be reached; "" when it can again."""
         self._sentence = sentence
 
     def closing(self) -> None:
-        """The loop has ended, and nothing stirs any more while sinks get the rest and the ledger is checked."""
+        """The loop has ended, and nothing stirs any more while sinks get the rest and the log is checked."""
         self._heart = None
         self._notifier.send(STOPPING="1")
 

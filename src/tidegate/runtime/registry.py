@@ -17,18 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.config import Config, Queries
-from tidegate.errors import InvalidInput, InvalidParameter, TidegateError, without_secrets
+from tidegate.errors import InvalidInput, InvalidParameter, without_secrets
 from tidegate.exact import show
 from tidegate.naming import listed
+from tidegate.pipeline.logs import LogReader, log_exists
+from tidegate.pipeline.reading import books_of, history_of
 from tidegate.policy import Approximate, Budget, Guarantee, Pure, Swellfish, User, ZeroConcentrated
 from tidegate.runtime.accuracy import step_seconds
-from tidegate.runtime.amend import told_of
 from tidegate.runtime.card import DELTA, budget_with_epsilon, epsilon_of
 from tidegate.runtime.errors import SinkError
 from tidegate.runtime.explanation import explain, published
 from tidegate.runtime.files import check_earlier
 from tidegate.runtime.learnt import released_by
-from tidegate.runtime.store import open_durable
 from tidegate.runtime.wording import Words, several
 from tidegate.version import __version__
 
@@ -56,7 +56,7 @@ def registry_record(queries: Queries, history: Sequence[str] = ()) -> dict[str, 
     queries
         The configuration. Several queries are one deployment: they have one budget.
     history
-        A sentence for each amendment, as `history_of` reads them.
+        A sentence for each amendment, as `recorded_history` reads them.
     """
     config = queries.first
     words, about = Words(config), config.about
@@ -123,13 +123,12 @@ def registry_record(queries: Queries, history: Sequence[str] = ()) -> dict[str, 
     return record
 
 
-def history_of(queries: Queries) -> list[str]:
+def recorded_history(queries: Queries) -> list[str]:
     """How the stream was amended, a sentence each; nothing where it has not begun."""
-    try:
-        with open_durable(queries.ledger, read_only=True) as ledger:
-            return told_of(ledger)
-    except TidegateError:
+    if not log_exists(queries.ledger):
         return []
+    with LogReader(queries.ledger) as log:
+        return history_of([book for _, book in books_of(log.rows())])
 
 
 def check_record(path: Path) -> None:
@@ -260,7 +259,7 @@ def _specified(config: Config) -> list[str]:
     return [
         sentence
         for sentence in explain(Queries((config,), config.policy, listed=False))[1:]
-        if not sentence.startswith("It is taken for granted")
+        if not sentence.startswith("We assume that ")
     ]
 
 

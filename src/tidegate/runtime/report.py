@@ -6,7 +6,7 @@ import datetime
 import html
 import zoneinfo
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,17 @@ import numpy.typing as npt
 
 from tidegate.config import Config
 from tidegate.config.auto import steps_of_a_day
+from tidegate.core.verify import Verification
 from tidegate.exact import show
-from tidegate.ledger import Verdict
-from tidegate.policy import Budget, ZeroConcentrated
+from tidegate.pipeline.history import Ended, ended_scopes, newest_of_all
+from tidegate.pipeline.reading import books_of, history_of
+from tidegate.pipeline.released import Released
+from tidegate.policy import Approximate, Budget, ZeroConcentrated
 from tidegate.releases import Status
 from tidegate.runtime.accuracy import Accuracy, accuracy, step_seconds
 from tidegate.runtime.answered import answered
-from tidegate.runtime.archives import Archives
 from tidegate.runtime.card import card_of_all
-from tidegate.runtime.chunks import Chunk, joined, latest
+from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.errors import SinkError
 from tidegate.runtime.files import check_report, replacing
 from tidegate.runtime.learnt import learnt_clip, released_by
@@ -45,7 +47,6 @@ from tidegate.runtime.pictures import (
     moved,
     rows_of,
 )
-from tidegate.runtime.store import Store
 from tidegate.runtime.style import STYLE
 from tidegate.runtime.truth import true_values
 from tidegate.runtime.wording import Words, about, budget_in_words, odds, several, title_of_all
@@ -63,7 +64,8 @@ MEANING = {
     Status.NULLIFIED: "as approximated, because an earlier step had used the budget",
     Status.PRUNED: "not measured, because a coarser measurement said that there is nothing",
     Status.MISSING: "no reading in any column, and nothing in its place",
-    Status.SILENT: "nothing was released: its budget was spent before the stream was amended, or on learning the clip",
+    Status.SILENT: "nothing was released: windows still held what was charged before an amendment or a failure, or the "
+    "clip was learnt",
 }
 
 
@@ -73,8 +75,8 @@ class Statistic:
 
     Parameters
     ----------
-    config, store
-        The query, and what was released.
+    released
+        What was released by the query as it is now.
     numbers
         The newest release of every step, as people read it.
     truth
@@ -83,11 +85,15 @@ class Statistic:
         What bounding and clipping left out, in an inside report.
     """
 
-    config: Config
-    store: Store
+    released: Released
     numbers: Numbers
     truth: Values | None
     left: LeftOut | None
+
+    @property
+    def config(self) -> Config:
+        """The query."""
+        return self.released.config
 
     @property
     def newest(self) -> Chunk:
@@ -96,8 +102,9 @@ class Statistic:
 
     @property
     def found(self) -> Accuracy | None:
-        """How far its numbers are off."""
-        return accuracy(self.config, self.newest)
+        """How far its numbers are off, as it is released now."""
+        now = np.flatnonzero(self.newest.step >= self.released.scope.first)
+        return accuracy(self.config, self.newest.picked(now))
 
 
 @dataclass(frozen=True)
@@ -111,12 +118,15 @@ class Page:
     made_up
         Whether the stream was made up.
     history
-        What the account is shared with, and how the stream was amended.
+        How the budget is shared, and how the stream was amended.
+    ended
+        The scopes that amendments have ended.
     """
 
     statistics: tuple[Statistic, ...]
     made_up: bool
     history: tuple[str, ...] = ()
+    ended: tuple[Ended, ...] = ()
 
     @property
     def first(self) -> Statistic:
@@ -140,14 +150,11 @@ class Page:
 
 def write_report(
     path: Path,
-    configs: Sequence[Config],
-    stores: Sequence[Store],
-    verdict: Verdict,
+    released: Sequence[Released],
+    verification: Verification,
     *,
     compare_truth: bool = False,
     made_up: Sequence[Values] | None = None,
-    history: Sequence[str] = (),
-    archives: Archives | None = None,
 ) -> None:
     """Write the report of everything that was released so far by all queries of a stream.
 
@@ -155,31 +162,30 @@ def write_report(
     ----------
     path
         The HTML file; it appears under its name when it is complete.
-    configs, stores
-        The queries of the stream, and what was released of each.
-    verdict
-        What the ledger's verification said.
+    released
+        What each query of the stream has released, in the order of the file.
+    verification
+        What was found when the log was recomputed.
     compare_truth
         Add the true errors; the report says then, in its title and at its top, that it must stay inside.
     made_up
         The answers of a stream that was made up, whose errors anybody may see; one array for each query.
-    history
-        What the account is shared with, and how the stream was amended, a sentence each.
-    archives
-        Where archived releases are, if any were.
     """
-    archives = archives or Archives()
-    numbers = released_numbers(configs, stores, archives)
+    rows = released[0].rows
+    ended, history = ended_scopes(rows()), history_of([book for _, book in books_of(rows())])
     statistics = []
-    for place, (config, store, each) in enumerate(zip(configs, stores, numbers, strict=True)):
-        steps = len(each.newest)
-        truth = true_values(config, steps) if compare_truth else None
+    for place, (each, numbers) in enumerate(zip(released, released_numbers(released, ended), strict=True)):
+        steps = numbers.newest.step
+        last = int(steps[-1]) if len(steps) else 0
+        truth = true_values(each.config, last)[steps - 1] if compare_truth else None
         if made_up is not None:
-            truth = made_up[place]
-        left = left_out(config, steps) if compare_truth else None
-        statistics.append(Statistic(config, store, each, truth, left))
-    page = Page(tuple(statistics), made_up is not None, tuple(history))
-    text = "".join(_page(page, verdict, archives))
+            truth = made_up[place][steps - 1]
+        left = left_out(each.config, last) if compare_truth else None
+        if left is not None and left.unbounded is not None:
+            left = replace(left, unbounded=left.unbounded[steps - 1])
+        statistics.append(Statistic(each, numbers, truth, left))
+    page = Page(tuple(statistics), made_up is not None, tuple(history), tuple(ended))
+    text = "".join(_page(page, verification))
     check_report(path)  # again, since much may have happened while the stream ran
     try:
         with replacing(path, 0o600 if compare_truth else 0o644) as file:
@@ -190,22 +196,16 @@ def write_report(
         ) from None
 
 
-def released_numbers(
-    configs: Sequence[Config], stores: Sequence[Store], archives: Archives | None = None
-) -> list[Numbers]:
-    """The newest numbers of all queries of a stream."""
-    archives = archives or Archives()
-    chunks = [
-        latest(joined(archives.chunks(store), len(config.query.labels)))
-        for config, store in zip(configs, stores, strict=True)
-    ]
-    return numbers_of(list(zip(configs, chunks, strict=True)))
+def released_numbers(released: Sequence[Released], ended: Sequence[Ended] | None = None) -> list[Numbers]:
+    """The newest numbers of all queries of a stream, from its first step on; `ended` if they were read before."""
+    found = ended_scopes(released[0].rows()) if ended is None else ended
+    return numbers_of([(each.config, newest_of_all(each, found)) for each in released])
 
 
 # the page ---------------------------------------------------------------------------------------------------
 
 
-def _page(page: Page, verdict: Verdict, archives: Archives) -> Iterator[str]:
+def _page(page: Page, verification: Verification) -> Iterator[str]:
     """The numbers first, then what is promised, then what it cost."""
     words = _title(page)
     title = ("NOT FOR PUBLICATION: " if page.inside else "") + words
@@ -230,13 +230,15 @@ def _page(page: Page, verdict: Verdict, archives: Archives) -> Iterator[str]:
             yield _errors(page, one)
         if one.left is not None:
             yield _left_out(page, one, one.left)
-    yield _promise(page, verdict)
+    spending = Spending.of(page) if len(page.first.newest) else None
+    yield _promise(page, verification, spending)
     yield _history(page)
-    yield _budget(page, archives)
+    if spending is not None:
+        yield _budget(page, spending)
     for one in page.statistics:
         yield _status(page, one)
     yield _card(page)
-    yield _footer(page, verdict)
+    yield _footer(page, verification)
     yield "</main></body></html>\n"
 
 
@@ -293,10 +295,10 @@ def _noise(one: Statistic, found: Accuracy | None) -> str:
     return f"<div class=noisy><h3>Mind the noise</h3><p>{html.escape(text)}.</p>{which}{more}</div>\n"
 
 
-def _promise(page: Page, verdict: Verdict) -> str:
+def _promise(page: Page, verification: Verification, spending: Spending | None) -> str:
     config = page.first.config
     words, budget = Words(config), config.promise.budget
-    kept = "kept" if verdict.ok else "BROKEN"
+    kept = "Kept" if verification.ok else "BROKEN"
     factor = odds(budget)
     meaning = ""
     if factor is not None:
@@ -318,9 +320,19 @@ def _promise(page: Page, verdict: Verdict) -> str:
         "<p>Whoever is there for longer, or with more than one, is protected less:</p>"
         f"<table class=words><tr><th>who and how long<th>loss at most<th>a suspicion of 50% becomes{rows}</table>"
         f"<details><summary>The guarantee in full</summary>{_in_full(page)}</details>\n"
-        f'<p class="{"kept" if verdict.ok else "warning"}"><strong>{kept.capitalize()}.</strong> '
-        f"{html.escape(str(verdict)[:1].upper() + str(verdict)[1:])}.</p></section>\n"
+        f'<p class="{"kept" if verification.ok else "warning"}"><strong>{kept}.</strong> '
+        f"{html.escape(_verified(verification, spending))}</p></section>\n"
     )
+
+
+def _verified(verification: Verification, spending: Spending | None) -> str:
+    """What was found when the log was recomputed, and the fullest window."""
+    if not verification.ok:
+        return f"The log does not hold: {verification.reason}"
+    found = f"The log was recomputed: {several(verification.commits, 'commit')} agree."
+    if spending is not None and spending.window is not None and spending.adds:
+        found += f" No window spent more than its budget ({spending.fullest})."
+    return found
 
 
 def _in_full(page: Page) -> str:
@@ -333,11 +345,11 @@ def _in_full(page: Page) -> str:
 
 
 def _history(page: Page) -> str:
-    """Which queries share the account, and what the stream was before it was amended."""
+    """How the budget is shared, and what the stream was before it was amended."""
     if not page.history:
         return ""
     items = "".join(f"<li>{html.escape(sentence)}" for sentence in page.history)
-    return f"<section><h2>One account</h2>\n<ul>{items}</ul></section>\n"
+    return f"<section><h2>How the budget is shared, and amendments</h2>\n<ul>{items}</ul></section>\n"
 
 
 def _suspicion(budget: Budget) -> str:
@@ -413,7 +425,8 @@ def _released(page: Page, one: Statistic) -> Iterator[str]:
         )
     yield _adjusted(page, one)
     yield _withheld(one)
-    yield _gaps(labels, answers[newest.status != Status.SILENT])
+    yield _silent(one)
+    yield _gaps(labels, _read(one))
     yield _noise(one, found)
     yield from _answers(page, one)
     yield "</section>\n"
@@ -460,9 +473,9 @@ def _withheld(one: Statistic) -> str:
 
 def _answers(page: Page, one: Statistic) -> Iterator[str]:
     """What standing questions say now: the newest rows of each, or its alarms."""
-    beside = {each.config.name: (each.config, each.store) for each in page.statistics}
+    beside = {each.config.name: each.released for each in page.statistics}
     for answer in one.config.answers:
-        said = answered(one.config, one.store, answer, beside)
+        said = answered(one.released, answer, beside)
         what, rows = said.shown
         body = "".join(
             f"<tr><td>{_moment(one.config, row.about):%-d %B %Y, %H:%M}<td>{html.escape(row.column)}"
@@ -588,32 +601,85 @@ def _loss(one: Statistic, file: Values) -> str:
     )
 
 
-def _budget(page: Page, archives: Archives) -> str:
+@dataclass(frozen=True)
+class Spending:
+    """What the window up to each step has cost, by all queries together.
+
+    Parameters
+    ----------
+    steps
+        The last steps of the windows.
+    window
+        Their length; None: all steps so far.
+    spent, limit
+        What each has spent, and what it might: the smallest budget in force at any of its steps.
+    exact
+        What the fullest has spent.
+    adds
+        Whether charges add up; secrets have accounts of their own.
+    """
+
+    steps: npt.NDArray[np.int64]
+    window: int | None
+    spent: Values
+    limit: Values
+    exact: Fraction
+    adds: bool
+
+    @property
+    def fullest(self) -> str:
+        """Which window has spent most, and how much."""
+        last = int(self.steps[int(np.argmax(self.spent))])
+        first = max(1, last - (self.window or last) + 1)
+        where = f"step {last:,}" if first == last else f"steps {first:,} to {last:,}"
+        return f"the fullest, {where}, spent {show(self.exact)}"
+
+    @classmethod
+    def of(cls, page: Page) -> Spending:
+        """From the charges of all scopes, also of those that have ended."""
+        steps, first = page.first.newest.step, page.first.released
+        window = page.first.config.policy.window
+
+        def exactly(steps: npt.NDArray[np.int64]) -> list[list[Fraction]]:
+            each = [
+                [one.released.unit * units for units in one.released.spent_by(steps).tolist()]
+                for one in page.statistics
+            ]
+            return each + [one.spent_by(first.rows, steps) for one in page.ended]
+
+        spent = np.sum([np.array(each, dtype=np.float64) for each in exactly(steps)], axis=0)
+        fullest = exactly(steps[[int(np.argmax(spent))]])
+        limit = np.full(len(steps), np.inf)
+        budgets = [(book.budgets[-1][0], float(book.budgets[-1][1][0])) for _, book in books_of(first.rows())]
+        ends = [since for since, _ in budgets[1:]] + [np.inf]
+        for (since, budget), end in zip(budgets, ends, strict=True):
+            begin = steps - (window or int(steps[-1])) + 1
+            limit = np.where((steps >= since) & (begin < end), np.minimum(limit, budget), limit)
+        adds = all(one.released.adds for one in page.statistics)
+        return cls(steps, window, spent, limit, sum((each[0] for each in fullest), Fraction(0)), adds)
+
+
+def _budget(page: Page, spending: Spending) -> str:
     """What the window up to each step has cost, by all queries together, against its limit."""
-    config, newest = page.first.config, page.first.newest
-    if not len(newest):
-        return ""
-    window, spent, limit = config.policy.window, np.zeros(len(newest)), 0.0
-    for one in page.statistics:
-        at = np.searchsorted(one.newest.step, newest.step)
-        same = at < len(one.newest)
-        same[same] = one.newest.step[at[same]] == newest.step[same]
-        units = archives.window_units(one.store, one.newest.step).astype(np.float64) * float(one.store.unit)
-        spent[same] += units[at[same]]
-        limit += float(one.store.unit * one.store.account.units)
-    ledger, unit = page.first.store.account, page.first.store.unit
-    # under an (ε, δ) budget charges do not simply add: their number is what is limited
-    exactly = show(unit * ledger.units) if ledger.rule.adds else f"{ledger.units} charges"
-    if page.several:
-        limit = float(config.promise.budget.total)
-        exactly = show(config.promise.budget.total)
-    symbol = "ρ" if isinstance(config.policy.budget, ZeroConcentrated) else "ε"
+    config, window = page.first.config, spending.window
+    if not spending.adds:
+        return (
+            "<section><h2>What it cost</h2>\n<p>Every secret has an account of its own, which the log limits: there "
+            "is no sum to show.</p></section>\n"
+        )
+    budget = config.promise.budget
+    symbol = "ρ" if isinstance(budget, ZeroConcentrated) else "ε"
     where = "of all steps so far" if window is None else f"of the {several(window, 'step')} up to each step"
     of_all = " of all statistics together" if page.several else ""
-    picture = draw_budget(Moments(config, newest.step), spent, limit, symbol)
+    units = page.first.released.units
+    # under an (ε, δ) budget charges do not simply add: their number is what is limited
+    counted = isinstance(budget, Approximate) and units > 1 and not page.several
+    exactly = several(units, "charge") if counted else show(budget.total)
+    picture = draw_budget(Moments(config, spending.steps), spending.spent, spending.limit, symbol)
     return (
         f"<section><h2>What it cost</h2>\n<p>The privacy loss{of_all} {where}, which may never exceed "
-        f"{html.escape(exactly)} (dashed).</p>\n<figure class=small>{picture}</figure>{_shares(page)}</section>\n"
+        f"{html.escape(exactly)} (dashed).</p>\n<figure class=small>{picture}</figure>{_shares(page)}"
+        "</section>\n"
     )
 
 
@@ -681,14 +747,15 @@ def _fields(found: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, s
                 yield f"{before}{name} {key}".strip().replace("_", " "), str(part)
 
 
-def _footer(page: Page, verdict: Verdict) -> str:
+def _footer(page: Page, verification: Verification) -> str:
     now = datetime.datetime.now(datetime.UTC)
     each = " ".join(_mechanism(page, one) for one in page.statistics)
     chosen = page.first.config.about.chosen or "this is not stated"
     return (
         f"<footer><p>{each} How the parameters were chosen: {html.escape(chosen)}. "
-        f"Head of the ledger: <code>{verdict.head[:16]}</code>, after {verdict.rows:,} rows; whoever holds a later "
-        f"ledger can check that it continues this one.</p>\n"
+        f"Head of the log: <code>{verification.head.hex()[:16]}</code>, after "
+        f"{several(verification.commits, 'commit')}; whoever holds a later copy can check that it continues this one."
+        "</p>\n"
         f"<p>Tidegate {__version__}, {now:%Y-%m-%d %H:%M} UTC.</p></footer>\n"
     )
 
@@ -714,6 +781,25 @@ def _bounding(config: Config) -> str:
     if query.aggregate == "distinct":
         return f"Each unit counts once in a column, and in at most {several(query.most, 'column')} a step."
     return f"Each unit counts at most {several(query.most, 'time')} a step."
+
+
+def _silent(one: Statistic) -> str:
+    """How many steps say nothing."""
+    silent = int((one.newest.status == Status.SILENT).sum())
+    if not silent:
+        return ""
+    return (
+        f"<p>{several(silent, 'step')} of {len(one.newest):,} {'is' if silent == 1 else 'are'} silent.</p>\n"
+    )
+
+
+def _read(one: Statistic) -> Values:
+    """The numbers of all steps that are not silent; what the query did not count before an amendment is no gap."""
+    newest, answers = one.newest, one.numbers.answers
+    before = newest.step < one.released.scope.first
+    new = before.any() & np.isnan(answers[before]).all(axis=0)
+    found: Values = np.where(before[:, np.newaxis] & new, 0.0, answers)
+    return found[newest.status != Status.SILENT]
 
 
 def _gaps(labels: tuple[str, ...], answers: Values) -> str:

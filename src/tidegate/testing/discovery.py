@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import fields
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import Any
 
 import numpy as np
 
-import tidegate._mechanisms
 import tidegate.mechanisms
-from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.mechanisms.clipping.threshold import Threshold
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
@@ -34,33 +30,19 @@ BOUND = 500
 
 def mechanisms() -> Iterator[type[Any]]:
     """All classes of the package that are mechanisms, in the order of their files."""
-    for package in (tidegate.mechanisms, tidegate._mechanisms):
-        for module in walk_packages(package.__path__, package.__name__ + "."):
-            for found in vars(import_module(module.name)).values():
-                own = inspect.isclass(found) and found.__module__ == module.name
-                if own and all(hasattr(found, name) for name in ASKED) and not inspect.isabstract(found):
-                    yield found
+    for module in walk_packages(tidegate.mechanisms.__path__, tidegate.mechanisms.__name__ + "."):
+        for found in vars(import_module(module.name)).values():
+            own = inspect.isclass(found) and found.__module__ == module.name
+            if own and all(hasattr(found, name) for name in ASKED) and not inspect.isabstract(found):
+                yield found
 
 
 def subjects() -> Iterator[Subject]:
     """Every example of every mechanism, with what is pushed to it."""
     for kind in mechanisms():
-        made = OWN[kind]() if kind in OWN else [Subject(each) for each in _examples(kind)]
+        made = OWN[kind]() if kind in OWN else [Subject(each) for each in kind.examples()]
         for number, subject in enumerate(made):
             yield Subject(subject.mechanism, subject.stream, f"{kind.__name__}-{number}")
-
-
-def _examples(kind: type[Any]) -> list[Any]:
-    """Its own examples; where the core refuses some of them, the others."""
-    with suppress(InvalidParameter):
-        return list(kind.examples())
-    base = next(each for each in kind.__mro__ if each.__module__.startswith("tidegate.mechanisms."))
-    found = []
-    for example in base.examples():  # type: ignore[attr-defined]
-        given = {each.name: getattr(example, each.name) for each in fields(example) if each.init}
-        with suppress(InvalidParameter):
-            found.append(kind(**given))
-    return found
 
 
 def _thresholds() -> list[Subject]:

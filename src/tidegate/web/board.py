@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from tidegate.config import Config
 from tidegate.errors import InvalidParameter
-from tidegate.ledger.published import Transcript
-from tidegate.runtime import Chunk
-from tidegate.runtime.chunks import joined, newest
+from tidegate.pipeline.published import Transcript
+from tidegate.runtime.chunks import Chunk, joined, newest
 from tidegate.web.alarms import Alarms
 
 Values = npt.NDArray[np.float64]

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tidegate.ledger.published import public_text
+from tidegate.pipeline.published import public_text
 from tidegate.runtime.files import replacing
 from tidegate.runtime.journal import log
 from tidegate.web.alarms import Hook

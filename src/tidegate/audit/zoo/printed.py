@@ -16,8 +16,8 @@ from tidegate.core.charges import Charges
 from tidegate.core.mechanism import Matrix, Output, empty_output
 from tidegate.core.rows import Draws
 from tidegate.exact import float_up
+from tidegate.mechanisms.pegasus import hierarchical_pegasus as loop
 from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
-from tidegate.mechanisms.pegasus.kernels import pruning as loop
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.mechanisms.w_event.publishing import Publishing

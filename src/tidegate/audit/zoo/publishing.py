@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tidegate.audit import models
 from tidegate.audit.intrusions import Intruded
 from tidegate.audit.subjects import Configured
-from tidegate.audit.zoo.animal import EXACT, PAIR, PRINTED, REPLAY, Animal, pair
+from tidegate.audit.zoo.animal import EXACT, PRINTED, REPLAY, Animal
 from tidegate.audit.zoo.printed import ShiftedAbsorption, ShiftedDistribution, independent_groups
 from tidegate.core.charges import NO_SPANS, Integers
 from tidegate.core.mechanism import Matrix, Output
@@ -235,8 +235,6 @@ def animals() -> list[Animal]:
     return [
         Animal("BA, line 5 read literally", "a misprint taken at its word: absorbed shares are not repaid",
                lambda: Literally(literal), 1.25, EXACT),
-        Animal("BA, line 5 read literally, sampled", "the same by sampling", lambda: literal, 1.25, PAIR,
-               (pair([0, 0, 1], [0, 1, 2]), pair([0, 0, 2], [0, 1, 3]), pair([1, 0, 1], [1, 1, 2])), 3),
         Animal("BA, literally, by its account", "w = 4: 1.375 ε",
                lambda: Literal(WEvent(epsilon="1", w=4), noise="laplace"), 1.375, REPLAY),
         Animal("BA in floating point", "printed: the number of nullified steps is off by one at ε = 0.7, w = 4",
@@ -244,9 +242,6 @@ def animals() -> list[Animal]:
                kind=PRINTED),
         Animal("BA, one nullified step short", "off by one",
                lambda: OneNullifiedStepShort(WEvent(epsilon="1", w=4), noise="laplace"), 1.125, REPLAY),
-        Animal("BA, one nullified step short, sampled", "off by one, w = 2, where it is the literal line 5",
-               lambda: OneNullifiedStepShort(WEvent(epsilon="3", w=2), noise="laplace"), 1.25, PAIR,
-               (pair([0, 0, 1], [0, 1, 2]), pair([0, 0, 2], [0, 1, 3]), pair([1, 0, 1], [1, 1, 2])), 3),
         Animal("BA, never repaid", "each step absorbs all steps before it",
                lambda: NeverRepaid(WEvent(epsilon="3", w=3), noise="laplace"), 1.5, steps=5, seconds=20),
         Animal("BA, independent groups", "printed: a moving unit meets a fresh budget in each group",

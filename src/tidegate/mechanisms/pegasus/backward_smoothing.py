@@ -11,21 +11,16 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tidegate.core.charges import Charges
 from tidegate.core.mechanism import Matrix, Output
 from tidegate.core.rows import Draws
 from tidegate.exact import whole
 from tidegate.intervals import Averaged, Fold
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.pegasus.backward_smoothing_run import BackwardSmoothingRun
-from tidegate.mechanisms.uncertainty import Shown, Smoothed, Uncertainty
 from tidegate.noise import Law, check_scale, laplace, variance_laplace
 from tidegate.policy import Event, Policy, User, WEvent
 from tidegate.releases import Measured, Releases, Status
@@ -90,15 +85,6 @@ class BackwardSmoothing(Mechanism):
         """The noise scale in grid units; rounded up."""
         return self.noise_scale(self.units)
 
-    def uncertainty(self) -> Uncertainty:
-        """Less noise in the mean of some values, and what the mean has flattened."""
-
-        def sizes(shown: Shown, before: int) -> npt.NDArray[np.float64]:
-            known = np.minimum(before + 1 + np.arange(len(shown.values)), self.back + 1)
-            return np.broadcast_to(known[:, np.newaxis].astype(np.float64), shown.values.shape)
-
-        return Smoothed(self.outputs, Law("laplace", float(Fraction(self.grid))), sizes)
-
     def error_on_constant(self) -> float:
         """The mean absolute error on a constant stream; taken from a normal distribution."""
         variance = variance_laplace(self.scale) / (self.back + 1)
@@ -145,12 +131,6 @@ class BackwardSmoothing(Mechanism):
     def intervals(self) -> Fold:
         """Less noise in the mean of some values, and what the mean has flattened."""
         return Averaged(self.outputs, Law("laplace", float(Fraction(self.grid))), self.back + 1)
-
-    def start(
-        self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
-    ) -> BackwardSmoothingRun:
-        """Begin, or go on with, a run."""
-        return BackwardSmoothingRun(self, ledger, state)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -14,17 +13,13 @@ import numpy as np
 from tidegate.core.charges import NO_SPANS, Charges
 from tidegate.core.mechanism import Matrix, Output
 from tidegate.core.rows import Draws
-from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, float_up, whole
 from tidegate.intervals import Fold, Smoothed
-from tidegate.ledger import Ledger
-from tidegate.mechanisms import uncertainty
 from tidegate.mechanisms.losses import Floats, policy_change
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.pegasus import grouper
 from tidegate.mechanisms.pegasus import parameters as pegasus_parameters
 from tidegate.mechanisms.pegasus.grouper import BLOCK, SMOOTHERS, OpenGroups
-from tidegate.mechanisms.pegasus.pegasus_run import PeGaSusRun
 from tidegate.mechanisms.sharing import SharingMechanism
 from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.noise import expected_absolute_laplace, laplace
@@ -38,14 +33,6 @@ class State(NamedTuple):
 
     groups: OpenGroups
     perturber: Any  # SECRET: the law that the Perturber's steps share; empty for Laplace noise
-
-
-def refuse_closed_snapshots(snapshots: str) -> None:
-    """Every commit stores the open groups; closing them each time would leave no groups."""
-    if snapshots != "open":
-        raise InvalidParameter(
-            "snapshots", snapshots, "'open': a log holds open groups", "leave it out, and protect the log"
-        )
 
 
 @dataclass(frozen=True)
@@ -77,11 +64,9 @@ class PeGaSus(SharingMechanism):
     longest_group
         A group of so many steps is closed, which is public and free, so that an endless constant stream
         needs bounded memory. At most 2^20.
-    snapshots
-        "open": the state keeps the raw counts of the open groups; see Privacy. A session has no other way.
     noise
-        The Perturber's: "auto" for the best law, "laplace" for noise of its own at each step, as in the paper (and
-        wherever snapshots are "closed"), "cube" or "semiorder" for this law (docs/noise.md).
+        The Perturber's: "auto" for the best law, "laplace" for noise of its own at each step, as in the paper, "cube" or
+        "semiorder" for this law (docs/noise.md).
 
     Privacy
     -------
@@ -128,7 +113,6 @@ class PeGaSus(SharingMechanism):
     threshold_factor: ExactLike = 5
     smoother: str = "auto"
     longest_group: int = 2**16
-    snapshots: str = "open"
 
     more: ClassVar[tuple[str, ...]] = ("noisy", "groups")  # measurements, and first steps of groups
     noise_in_state: ClassVar[bool] = True  # an open group has a noisy threshold
@@ -139,11 +123,6 @@ class PeGaSus(SharingMechanism):
         """Check the split, the threshold, the smoother and the cap."""
         pegasus_parameters.check(self)
         self.refuse_wide_noise(max(self.scale, self.grouping.question_scale, self.limit))
-
-    @property
-    def may_share(self) -> bool:
-        """Not where snapshots shall hold no secret."""
-        return self.snapshots == "open"
 
     @property
     def measuring_part(self) -> Fraction:
@@ -234,11 +213,6 @@ class PeGaSus(SharingMechanism):
             math.sqrt(2 * max(size - math.log(size) - 1, 0.0)) / (1 + math.log(size - 1)) * self.laplace_scale
         )
 
-    def uncertainty(self) -> uncertainty.Uncertainty:
-        """Less noise in larger groups, and what smoothing a group has flattened."""
-        left = pegasus_parameters.noise_left(self.smoothing, shared=self.shares_noise)
-        return uncertainty.Smoothed(self.outputs, self.measured_law, uncertainty.grouped, left)
-
     def step_losses(self, releases: Releases) -> Floats | None:
         """What each step lost: its noise, and the test of its group; groups that share noise lose together."""
         if self.shares_noise:
@@ -261,7 +235,6 @@ class PeGaSus(SharingMechanism):
 
     def begin(self, first: int) -> State:
         """No group is open."""
-        refuse_closed_snapshots(self.snapshots)
         return State(OpenGroups(self.columns), self.begin_shared())
 
     def public(self, state: State, first: int, count: int) -> Charges:
@@ -315,10 +288,6 @@ class PeGaSus(SharingMechanism):
         """Less noise in larger groups, and what smoothing a group has flattened."""
         left = pegasus_parameters.noise_left(self.smoothing, shared=self.shares_noise)
         return Smoothed(self.outputs, replace(self.measured_law, rounded=self.rounded_by), left)
-
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> PeGaSusRun:
-        """Begin, or go on with, a run."""
-        return PeGaSusRun(self, ledger, state)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

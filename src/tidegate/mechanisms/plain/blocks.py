@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -19,12 +18,9 @@ from tidegate.core.rows import Draws
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike
 from tidegate.intervals import ByLaw, Fold, Held
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.plain.blocks_run import BlocksRun
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
-from tidegate.mechanisms.uncertainty import Uncertainty, Walk
 from tidegate.noise.law import AnyLaw
 from tidegate.policy import Policy, Pure, User, WEvent, ZeroConcentrated
 
@@ -164,11 +160,6 @@ class Blocks(Mechanism):
         """As for the mechanism."""
         return self.mechanism.law
 
-    def uncertainty(self) -> Uncertainty | None:
-        """As for the mechanism, over all blocks; one that knows of what its values are made is asked block by block."""
-        found = self.mechanism.uncertainty()
-        return found if isinstance(found, Walk) else None
-
     @property
     def shares_noise(self) -> bool:
         """As for the mechanism: the steps of a block may share noise, blocks share none."""
@@ -179,11 +170,6 @@ class Blocks(Mechanism):
         """As for the mechanism."""
         earlier = self.mechanism.earlier
         return None if earlier is None else Blocks(earlier)
-
-    @property
-    def enforced(self) -> bool:
-        """As for the mechanism."""
-        return self.mechanism.enforced
 
     @property
     def units(self) -> int:
@@ -265,10 +251,6 @@ class Blocks(Mechanism):
         """As for the mechanism, over all blocks; of one that smooths within a block nothing is known."""
         found = self.mechanism.intervals()
         return found if isinstance(found, ByLaw | Held) else None
-
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> BlocksRun:
-        """Begin, or go on with, a run."""
-        return BlocksRun(self, ledger, state)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

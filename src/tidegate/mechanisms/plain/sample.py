@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -13,11 +12,9 @@ from tidegate.core.charges import NO_SPANS, Charges, Integers
 from tidegate.core.mechanism import Matrix, Output
 from tidegate.core.rows import Draws
 from tidegate.exact import whole
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.kernels.values import hold
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.plain.measuring import Measuring
-from tidegate.mechanisms.plain.sample_run import SampleRun
 from tidegate.noise import check_scale
 from tidegate.policy import Event, Policy, User, WEvent
 from tidegate.releases import Status
@@ -147,10 +144,6 @@ class Sample(Measuring):
             self._units(first, count),
             spans,
         )
-
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> SampleRun:
-        """Begin, or go on with, a run."""
-        return SampleRun(self, ledger, state)
 
     @classmethod
     def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:

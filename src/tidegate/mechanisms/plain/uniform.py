@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,11 +14,9 @@ from tidegate.core.charges import NO_SPANS, Charges, Integers
 from tidegate.core.mechanism import Matrix, Output
 from tidegate.core.rows import Draws
 from tidegate.exact import float_up
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.kernels.values import add_noise
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.plain.measuring import Measuring
-from tidegate.mechanisms.plain.uniform_run import UniformRun
 from tidegate.noise import add_laplace, check_scale, laplace, laplace_one
 from tidegate.policy import Approximate, Event, Policy, User, WEvent
 from tidegate.releases import Status
@@ -149,10 +146,6 @@ class Uniform(Measuring):
             self._units(count),
             spans,
         )
-
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> UniformRun:
-        """Begin, or go on with, a run."""
-        return UniformRun(self, ledger, state)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

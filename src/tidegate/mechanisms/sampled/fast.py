@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,26 +14,26 @@ from tidegate.core.charges import NO_SPANS, Charges, Integers, Span, span_rows
 from tidegate.core.mechanism import Matrix, Output, empty_output
 from tidegate.core.rows import DONE, Draws, draw_row
 from tidegate.errors import InvalidParameter
-from tidegate.exact import one_of, whole
+from tidegate.exact import whole
 from tidegate.intervals import Filtered, Fold, Held
-from tidegate.ledger import Ledger
-from tidegate.mechanisms import uncertainty
-from tidegate.mechanisms.losses import Floats
-from tidegate.mechanisms.mechanism import Mechanism, Run
+from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.plain.blocks import blocks_met, of_block
-from tidegate.mechanisms.plain.blocks_run import BlocksRun
 from tidegate.mechanisms.plain.measuring import Measuring
-from tidegate.mechanisms.sampled.fast_run import FastRun
-from tidegate.mechanisms.sampled.kalman import Kalman, finite, model, switched
-from tidegate.mechanisms.sampled.kernels.kalman import ESTIMATE, FIELDS, Model, correct_all
-from tidegate.mechanisms.sampled.kernels.pid import Control, fast_interval, feedback
-from tidegate.mechanisms.sampled.pid import Pid
-from tidegate.mechanisms.sampled.printed_times import Sampled
+from tidegate.mechanisms.sampled.kalman import (
+    ESTIMATE,
+    FIELDS,
+    Kalman,
+    Model,
+    correct_all,
+    finite,
+    model,
+    switched,
+)
+from tidegate.mechanisms.sampled.pid import Control, Pid, fast_interval, feedback
 from tidegate.mechanisms.sharing import Sharing
 from tidegate.noise import check_scale, gaussian
 from tidegate.noise.laws import Ahead, most_named, take_row
-from tidegate.policy import User, WEvent
-from tidegate.releases import Releases
+from tidegate.policy import Policy, User, WEvent
 
 # which part of the steps is measured, if nothing else is said
 SLIDING_SHARE = Fraction(1, 4)
@@ -64,7 +63,7 @@ class Constants(NamedTuple):
 class Sampling(NamedTuple):
     """What follows from noisy measurements, which are paid for; nothing of it is secret."""
 
-    belief: Any  # the filter's, see `kernels/kalman.py`
+    belief: Any  # the filter's, see `kalman.py`
     due: Any  # the next step to be measured
     count: Any  # measurements so far
     last: Any  # the step of the last one; 0 before there was any
@@ -162,7 +161,7 @@ def sample(
 
 
 @dataclass(frozen=True)
-class Fast(Sampled, Measuring):
+class Fast(Measuring):
     """Measure the steps that a PID controller chooses, smooth the measurements by a Kalman filter, and hold in between.
 
     How far a measurement has moved the estimate is the error of the prediction; where it is large the next
@@ -185,8 +184,6 @@ class Fast(Sampled, Measuring):
         The least denominator of relative errors, in the values' unit.
     blocks
         The w-event paper's FAST_w: run FAST with ε/2 on disjoint blocks of w steps (with ε for w = 1).
-    calibration
-        "sound", or "paper" for each column with sampling times of its own, which is not private for moving units.
     noise
         "auto": the best law for M measurements in a window (docs/noise.md). "laplace": noise of its own for each, as in
         the papers. "cube", "semiorder": this law.
@@ -199,7 +196,7 @@ class Fast(Sampled, Measuring):
     public constants; at most M steps of any window are measured (docs/proofs/fast.md). Measurements share
     noise where that gains: those of a window lose ε together, and the state is secret (docs/noise.md). With ρ,
     Gaussian noise of variance MΔ²/(2ρ). Departures from the
-    papers: sample times are shared by all columns (separate ones, ``calibration="paper"``, lose up to
+    papers: sample times are shared by all columns (separate ones lose up to
     min(w, dM)/M times ε when units move); sliding windows replace ε/2 on blocks, which halves the noise; the
     noise variance of the filter is the one of the noise really added, and its process noise, a constant in the
     paper, is by default estimated from the measurements; the first T_i samples are not forced to be consecutive.
@@ -249,8 +246,8 @@ class Fast(Sampled, Measuring):
     filter: Kalman | bool = True
     sanity: float = 1.0
     blocks: bool = False
-    calibration: str = "sound"
 
+    supports: ClassVar[tuple[type[Policy], ...]] = (WEvent, User)
     columns_apart: ClassVar[bool] = False  # they are measured at the same steps
     budgets: ClassVar[tuple[str, ...]] = ("Pure", "ZeroConcentrated")
 
@@ -263,22 +260,11 @@ class Fast(Sampled, Measuring):
         put(self, "adaptive", switched("adaptive", self.adaptive, Pid()))
         put(self, "filter", switched("filter", self.filter, Kalman()))
         put(self, "sanity", finite("sanity", self.sanity, 1e-9))
-        one_of("calibration", self.calibration, ("sound", "paper"))
         if self.blocks and isinstance(self.policy, User):
             raise InvalidParameter(
                 "blocks", True, "False under a User policy", "a finite stream is one block"
             )
         check_scale(self.scale)  # refuses, while nothing is charged, what noise could not be drawn for
-
-    @property
-    def printed(self) -> bool:
-        """Whether each column has sampling times of its own: not if there is one column, or nothing to choose."""
-        shortest, longest = self.bounds
-        # on finite streams the first two steps are measured in every column
-        free = (
-            isinstance(self.adaptive, Pid) and shortest < longest and (self.sliding or self.measurements > 2)
-        )
-        return self.calibration == "paper" and self.columns > 1 and free
 
     @property
     def sliding(self) -> bool:
@@ -299,11 +285,6 @@ class Fast(Sampled, Measuring):
     def measured_in(self, steps: int) -> int:
         """The most measurements that so many consecutive steps can contain."""
         return min(steps, self.measurements)
-
-    @property
-    def may_share(self) -> bool:
-        """Not where columns have sampling times of their own."""
-        return not self.printed
 
     @cached_property
     def sharing(self) -> Sharing | None:
@@ -340,27 +321,10 @@ class Fast(Sampled, Measuring):
         """What runs on each block: the same with a block's part of the budget, as if the stream ended there."""
         return replace(self, policy=of_block(self.policy), blocks=False)
 
-    def printed_loss(self) -> Fraction | None:
-        """What a moving unit can lose on a sliding window: some column is measured at almost every step."""
-        if not self.sliding:
-            return None  # more than ε, see docs/proofs/fast.md
-        most = min(self.policy.steps_charged, self.columns * self.measurements)
-        return Fraction(most, self.measurements)
-
-    def uncertainty(self) -> uncertainty.Uncertainty:
-        """A walk since the last measurement, whose noise the filter has lessened."""
-        kind = uncertainty.Filtered if self.filter else uncertainty.Walk
-        return kind(self.outputs, self.measured_law)
-
-    def step_losses(self, releases: Releases) -> Floats | None:
-        """What each measured step lost; printed columns lose each for itself."""
-        return None if self.printed else super().step_losses(releases)
-
     # what a session asks -----------------------------------------------------------------------------------------
 
     def begin(self, first: int) -> State:
         """Nothing was measured: the first step is. Blocks are counted from it."""
-        self.refuse_printed()
         return State(np.array([first - 1]), self._begun(first), self.begin_shared())
 
     def _begun(self, first: int) -> Sampling:
@@ -464,10 +428,6 @@ class Fast(Sampled, Measuring):
         """A walk since the last measurement, whose noise the filter has lessened."""
         law = replace(self.measured_law, rounded=self.rounded_by)
         return (Filtered if self.filter else Held)(self.outputs, law, self.law)
-
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Run:
-        """Begin, or go on with, a run."""
-        return BlocksRun(self, ledger, state) if self.blocks else FastRun(self, ledger, state)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

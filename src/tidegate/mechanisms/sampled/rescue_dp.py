@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,25 +17,19 @@ from tidegate.core.mechanism import Matrix, Output, empty_output
 from tidegate.core.rows import DONE, Draws, draw_row
 from tidegate.core.spent import Spent
 from tidegate.errors import InvalidParameter
-from tidegate.exact import ExactLike, one_of, positive, whole
+from tidegate.exact import ExactLike, positive, whole
 from tidegate.intervals import Filtered, Fold, Held
-from tidegate.ledger import Ledger
-from tidegate.mechanisms import uncertainty
 from tidegate.mechanisms.kernels.publication_scale import publication_scale
 from tidegate.mechanisms.losses import noise_losses
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.sampled.grouping import Grouping
-from tidegate.mechanisms.sampled.kalman import Kalman, finite, model, switched
-from tidegate.mechanisms.sampled.kernels.grouping import form_groups, measure_groups
-from tidegate.mechanisms.sampled.kernels.kalman import ESTIMATE, FIELDS, Model
-from tidegate.mechanisms.sampled.kernels.pid import Control, feedback, rescue_interval
-from tidegate.mechanisms.sampled.pid import Pid
-from tidegate.mechanisms.sampled.printed_times import Sampled
-from tidegate.mechanisms.sampled.rescue_run import CONTROL, RescueRun
+from tidegate.mechanisms.sampled.grouping import Grouping, form_groups, measure_groups
+from tidegate.mechanisms.sampled.kalman import ESTIMATE, FIELDS, Kalman, Model, finite, model, switched
+from tidegate.mechanisms.sampled.pid import Control, Pid, feedback, rescue_interval
 from tidegate.noise import Law
-from tidegate.policy import User, WEvent
+from tidegate.policy import Policy, User, WEvent
 from tidegate.releases import Releases
 
+CONTROL = Pid(recent=3)  # if nothing else is said
 FINEST = 2**20  # units of the budget: a portion of what remains is rounded down to one of them
 FRESH, APPROXIMATED = 1, 2  # as in `releases.Status`
 NO_RING: Integers = np.zeros(0, dtype=np.int64)  # at user level, where nothing returns
@@ -65,7 +58,7 @@ class Constants(NamedTuple):
 class Sampling(NamedTuple):
     """What follows from noisy measurements, which are paid for; nothing of it is secret."""
 
-    belief: Any  # the filter's, see `kernels/kalman.py`
+    belief: Any  # the filter's, see `kalman.py`
     history: Any  # a ring of recent estimates, for grouping
     due: Any  # the next step to be measured
     counts: Any  # measurements so far
@@ -197,7 +190,7 @@ def rescue(
 
 
 @dataclass(frozen=True)
-class RescueDP(Sampled):
+class RescueDP(Mechanism):
     """Measure when the data move, spend by how long nothing was measured, and measure small columns in groups.
 
     A PID controller compares what the last measurements have changed with the noise that the next one would have,
@@ -223,9 +216,6 @@ class RescueDP(Sampled):
         A measurement spends at most this times I/w of the budget; None sets no such limit, as printed.
     samples
         Measurements in a window where they are not adaptive, and the first interval; by default 15 % of the steps.
-    calibration
-        "sound", or "paper" for each column with sampling times and an account of its own, which is not private for
-        moving units.
 
     Privacy
     -------
@@ -234,8 +224,8 @@ class RescueDP(Sampled):
     so noise of scale Δ/ε_t on each sum makes the step ε_t-private whatever the groups; ε_t is a whole number of units,
     rounded down, and one account for all columns refuses more than ε in any window (docs/proofs/rescue_dp.md).
     Intervals, budgets, groups and the filter's process noise come from earlier measurements and public constants.
-    Departures from the paper: one schedule and one account for all columns (separate ones, ``calibration="paper"``,
-    add up to :attr:`guarantee`.loss times ε when units move); the process noise is not computed from the raw
+    Departures from the paper: one schedule and one account for all columns (separate ones
+    add up to several times ε when units move, docs/proofs/rescue_dp.md); the process noise is not computed from the raw
     stream; `pace`, without which long windows are starved after a few dear measurements; a budget below ε/w is not spent,
     and in windows of a few steps, where no portion reaches it, every measurement has ε/w; θ = 5 in place of 10; grouping
     thresholds are by default the noise scale of the measurement. For units that stay in one column the separate accounts
@@ -284,7 +274,7 @@ class RescueDP(Sampled):
     most: ExactLike = Fraction(1, 5)
     pace: float | None = 1.0
     samples: int | None = None
-    calibration: str = "sound"
+    supports: ClassVar[tuple[type[Policy], ...]] = (WEvent, User)
 
     def validate(self) -> None:
         """Check the switches and fill in the number of samples."""
@@ -307,17 +297,11 @@ class RescueDP(Sampled):
         put(self, "most", most)
         if not isinstance(self.allocation, bool):
             raise InvalidParameter("allocation", self.allocation, "True or False", "leave it out")
-        one_of("calibration", self.calibration, ("sound", "paper"))
-        widest = self.whole_scale(self.units) * (1 if self.printed else length / self.units)
+        widest = self.whole_scale(self.units) * length / self.units
         if self.units >= 2**50 or widest > 2**50:
             raise InvalidParameter(
                 "w", length, "small enough for the noise to be counted on the grid", "shorten the window"
             )
-
-    @property
-    def printed(self) -> bool:
-        """Whether each column has sampling times and an account of its own: not if there is nothing to choose."""
-        return self.calibration == "paper" and self.columns > 1 and isinstance(self.adaptive, Pid)
 
     @property
     def units(self) -> int:
@@ -336,44 +320,20 @@ class RescueDP(Sampled):
             return Fraction(1, self.samples)
         share = Fraction(1, self.policy.steps_charged)
         portion = min(self.portion * math.log(2.0), self.most_portion, float(Fraction(self.most)))
-        return share if portion < share and not self.printed else Fraction(0)
+        return share if portion < share else Fraction(0)
 
     def whole_scale(self, units: int) -> float:
         """The noise scale of a measurement that spends k of so many units is this over k, in grid units."""
         return self.noise_scale(units)
 
-    def printed_loss(self) -> Fraction | None:
-        """What separate accounts of the columns can add up to for a moving unit (docs/proofs/rescue_dp.md)."""
-        length, portion = self.policy.steps_charged, Fraction(self.most_portion)
-        # after this interval a column spends the largest portion of what remains of its own budget
-        interval = math.ceil(math.expm1(min(self.most_portion / self.portion, 40.0)))
-        longest = self.adaptive.longest if isinstance(self.adaptive, Pid) else None
-        if not self.allocation or (longest or length) < interval:
-            return None
-        spends, left = [], Fraction(1)
-        for _ in range(min(64, -(-length // interval))):
-            spends.append(min(Fraction(self.most), portion * left))
-            left -= spends[-1]
-        # every step another column that was idle for a window; or few columns, interleaved, that spend all they have
-        loss = max(
-            min(self.columns, length) * spends[0], min(self.columns, interval) * sum(spends, Fraction(0))
-        )
-        return loss if loss > 1 else None
-
-    def uncertainty(self) -> uncertainty.Uncertainty:
-        """A walk since the last measurement, whose noise the filter has lessened."""
-        kind = uncertainty.Filtered if self.filter else uncertainty.Walk
-        return kind(self.outputs, Law("laplace", float(Fraction(self.grid))))
-
     def step_losses(self, releases: Releases) -> npt.NDArray[np.float64] | None:
-        """What each measured step lost, from its scale; printed columns lose each for itself."""
-        return None if self.printed else noise_losses(self, releases)
+        """What each measured step lost, from its scale."""
+        return noise_losses(self, releases)
 
     # what a session asks -----------------------------------------------------------------------------------------
 
     def begin(self, first: int) -> State:
         """Nothing was measured: the first step is."""
-        self.refuse_printed()
         window, columns = self.policy.window, self.columns
         control = self.adaptive if isinstance(self.adaptive, Pid) else CONTROL
         recent = self.grouping.recent if isinstance(self.grouping, Grouping) else 1
@@ -452,10 +412,6 @@ class RescueDP(Sampled):
         """A walk since the last measurement, whose noise the filter has lessened."""
         law = Law("laplace", float(Fraction(self.grid)), self.rounded_by)
         return (Filtered if self.filter else Held)(self.outputs, law, self.law)
-
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> RescueRun:
-        """Begin, or go on with, a run."""
-        return RescueRun(self, ledger, state)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

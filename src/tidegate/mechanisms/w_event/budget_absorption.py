@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tidegate.compiled import lean
 from tidegate.core.charges import Integers
@@ -15,7 +14,6 @@ from tidegate.core.mechanism import Matrix, Output
 from tidegate.core.rows import DONE, RowNoise, draw_row
 from tidegate.mechanisms.kernels.publication_scale import publication_scale
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.w_event.kernels import ABSORPTION
 from tidegate.mechanisms.w_event.pan_private import SINGLE
 from tidegate.mechanisms.w_event.publishing import (
     APPROXIMATED,
@@ -117,7 +115,7 @@ class BudgetAbsorption(Publishing):
     ----------
     policy, columns, grid, rounding
         As for every :class:`Mechanism`.
-    dissimilarity, groups, regroup_every, shift, pan_private, calibration, step_columns, noise
+    dissimilarity, groups, regroup_every, shift, pan_private, step_columns, noise
         As for :class:`Publishing`.
 
     Privacy
@@ -128,7 +126,7 @@ class BudgetAbsorption(Publishing):
     consecutive steps publish at most w·u (w-event paper, Theorem 5, proved for the integer rule in
     docs/proofs/budget_absorption.md).
     Departures from the paper: the budget in line 5 is that of the LAST publication, as the prose says (read
-    literally, with ``calibration="paper"``, it loses up to 1.5 ε); counted in integers, because in floating point the
+    literally, it loses up to 1.5 ε); counted in integers, because in floating point the
     number of nullified steps can be off by one; a row that may change column has Δ = 2; before the first
     publication the release is 0. Groups of columns share one account (independent ones lose up to (w/2 + ½)ε).
 
@@ -148,9 +146,6 @@ class BudgetAbsorption(Publishing):
     Kellaris, Papadopoulos, Xiao, Papadias: Differentially private event sequences over infinite streams. PVLDB 2014.
     """
 
-    kind: ClassVar[int] = ABSORPTION
-    calibrations: ClassVar[tuple[str, ...]] = ("sound", "paper", "paper-float")
-
     @property
     def separate_shares(self) -> tuple[int, int, int]:
         """`shares` where every test is charged for itself."""
@@ -159,38 +154,12 @@ class BudgetAbsorption(Publishing):
             return 4 * w, 2, w
         if not self.shift:
             return 2 * w, 1, w
-        if (
-            self.calibration == "paper"
-        ):  # ε/d for each test, but the pool is not re-budgeted: it takes all of ε
-            return d * w, w, d * w
         return d * w, w, (d - w) * w
 
     @property
     def reserve(self) -> int:
         """An unnoticed intrusion costs at most the w shares of one publication: one share a step."""
-        return 1 if self.pan_private == SINGLE and self.enforced else 0
-
-    def repaid(self) -> npt.NDArray[np.int64]:
-        """Line 5 read literally never repays; in floating point ε_{l,2}/(ε/2w) − 1 may be one short."""
-        if self.calibration == "paper" and self.group_count == 1 and not self.shift and not self.pan_private:
-            return np.ones(self.window + 1, dtype=np.int64)
-        if self.calibration == "paper-float":
-            shares = np.arange(self.window + 1)
-            share = float(self.policy.budget.total) / (2 * self.window)
-            return np.maximum((share * shares / share - 1).astype(np.int64) + 1, 1)
-        return super().repaid()
-
-    def printed_loss(self) -> Fraction | None:
-        """How many times ε the printed calibration loses."""
-        if self.calibration == "paper-float":
-            return Fraction(9, 8)
-        if self.pan_private:
-            return None
-        if self.shift:
-            return 1 + Fraction(self.window, self.columns)
-        if self.group_count > 1:
-            return Fraction(self.window + 1, 2)
-        return Fraction(3 * self.window - 1, 2 * self.window)
+        return 1 if self.pan_private == SINGLE else 0
 
     def begin_one(self, first: int) -> State:
         """Nothing was published: l is the step before, and n_l = 1."""

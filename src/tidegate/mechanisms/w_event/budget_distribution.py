@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from tidegate.core.rows import DONE, RowNoise, draw_row
 from tidegate.core.spent import Spent
 from tidegate.mechanisms.kernels.publication_scale import publication_scale
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.w_event.kernels import DISTRIBUTION
 from tidegate.mechanisms.w_event.pan_private import SINGLE
 from tidegate.mechanisms.w_event.publishing import (
     APPROXIMATED,
@@ -118,7 +117,7 @@ class BudgetDistribution(Publishing):
     ----------
     policy, columns, grid, rounding
         As for every :class:`Mechanism`.
-    dissimilarity, groups, regroup_every, shift, pan_private, calibration, step_columns, noise
+    dissimilarity, groups, regroup_every, shift, pan_private, step_columns, noise
         As for :class:`Publishing`.
 
     Privacy
@@ -148,32 +147,23 @@ class BudgetDistribution(Publishing):
     Kellaris, Papadopoulos, Xiao, Papadias: Differentially private event sequences over infinite streams. PVLDB 2014.
     """
 
-    kind: ClassVar[int] = DISTRIBUTION
-
     @property
     def separate_shares(self) -> tuple[int, int, int]:
         """`shares` where every test is charged for itself."""
         w, d = self.window, self.columns
-        if self.pan_private == SINGLE:  # a pool of ε/3 (printed: ε/2), and ε/6 kept for the intrusion
+        if self.pan_private == SINGLE:  # a pool of ε/3, and ε/6 kept for the intrusion
             fine = 1 << max(0, min(FINENESS, 46 - w.bit_length()))
-            return 6 * w * fine, 3 * fine, (2 if self.enforced else 3) * w * fine
+            return 6 * w * fine, 3 * fine, 2 * w * fine
         if not self.shift:
             fine = 1 << max(0, min(FINENESS, 48 - w.bit_length()))
             return 2 * w * fine, fine, w * fine
         fine = 1 << max(0, min(FINENESS, 48 - d.bit_length()))
-        pool = d if self.calibration == "paper" else d - w  # printed: the pool is not re-budgeted
-        return d * fine, fine, pool * fine
+        return d * fine, fine, (d - w) * fine
 
     @property
     def reserve(self) -> int:
         """An unnoticed intrusion costs at most half of the pool: as much in every window, spread over its steps."""
-        return self.shares[2] // (2 * self.window) if self.pan_private == SINGLE and self.enforced else 0
-
-    def printed_loss(self) -> Fraction | None:
-        """How many times ε the printed calibration loses."""
-        if self.pan_private == SINGLE:
-            return Fraction(7, 6)
-        return 1 + Fraction(self.window, self.columns) if self.shift else None
+        return self.shares[2] // (2 * self.window) if self.pan_private == SINGLE else 0
 
     def begin_one(self, first: int) -> State:
         """Nothing was published."""

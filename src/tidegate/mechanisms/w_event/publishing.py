@@ -9,7 +9,6 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -23,17 +22,13 @@ from tidegate.core.parallel_account import ParallelAccount
 from tidegate.core.rows import Draws, RowNoise
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import float_up, one_of, whole
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.losses import Floats, noise_losses, policy_change
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.sharing import SharingMechanism
-from tidegate.mechanisms.w_event import column_groups, kernels, pan_private
-from tidegate.mechanisms.w_event.column_groups_run import GroupedRun
+from tidegate.mechanisms.w_event import column_groups, pan_private
 from tidegate.mechanisms.w_event.dissimilarity import BUILT_IN, Dissimilarity
 from tidegate.mechanisms.w_event.dissimilarity import L1 as SUMMED
 from tidegate.mechanisms.w_event.pan_private import ANNOUNCED, SINGLE
-from tidegate.mechanisms.w_event.pan_private_run import PanPrivateRun
-from tidegate.mechanisms.w_event.publishing_run import PublishingRun
 from tidegate.noise import Law, laplace
 from tidegate.noise.law import AnyLaw, SpreadLaw
 from tidegate.policy import Event, Policy, WEvent
@@ -163,8 +158,6 @@ class Publishing(SharingMechanism):
     pan_private
         None; "single": the state may be seen once, unannounced; "announced": it may be seen any number of times, and
         each intrusion is announced to the run. Not together with groups, shift or a dissimilarity of one's own.
-    calibration
-        "sound", or "paper" for the printed variant, which is not private (see docs/proofs).
     step_columns
         The number of columns of the whole step, where this is the instance of one group of them: a replaced unit may
         leave one group for another, so each counts with what it can change in all. By default `columns`.
@@ -179,7 +172,6 @@ class Publishing(SharingMechanism):
     regroup_every: int | None = None
     shift: bool = False
     pan_private: str | None = None
-    calibration: str = "sound"
     step_columns: int | None = None
 
     plain: ClassVar[bool] = True
@@ -187,11 +179,9 @@ class Publishing(SharingMechanism):
     needs_room: ClassVar[bool] = True  # a refusal would tell what it decided on raw data
     columns_apart: ClassVar[bool] = False  # they are published together
     supports: ClassVar[tuple[type[Policy], ...]] = (WEvent, Event)
-    kind: ClassVar[int] = kernels.ABSORPTION
-    calibrations: ClassVar[tuple[str, ...]] = ("sound", "paper")
 
     def validate(self) -> None:
-        """Check dissimilarity, groups, shift and calibration."""
+        """Check dissimilarity, groups and shift."""
         put = object.__setattr__
         if isinstance(self.dissimilarity, str):
             one_of("dissimilarity", self.dissimilarity, BUILT_IN, f"write {SUMMED.name!r}")
@@ -231,7 +221,6 @@ class Publishing(SharingMechanism):
                 "None with groups, shift or another dissimilarity",
                 "choose one of them: their noised state has not been worked out together",
             )
-        one_of("calibration", self.calibration, self.calibrations)
         if self.units >= 2**50 or self.score_scale > 2**50 or self.whole_scale > 2**55:
             raise InvalidParameter(
                 "w",
@@ -298,7 +287,7 @@ class Publishing(SharingMechanism):
     @property
     def independent(self) -> bool:
         """Whether groups run by themselves, each with the full budget: sound for fixed units only."""
-        return self.group_count > 1 and (self.policy.mobility == "fixed" or self.calibration == "paper")
+        return self.group_count > 1 and self.policy.mobility == "fixed"
 
     @property
     @abstractmethod
@@ -318,8 +307,8 @@ class Publishing(SharingMechanism):
 
     @property
     def may_share(self) -> bool:
-        """Where tests are those of the sound calibration, on one account, and their units can be counted."""
-        apart = self.independent or self.pan_private is not None or not self.enforced
+        """Where tests are on one account, and their units can be counted."""
+        apart = self.independent or self.pan_private is not None
         return not apart and self.window <= LONGEST_SHARED
 
     @property
@@ -345,7 +334,7 @@ class Publishing(SharingMechanism):
 
     @property
     def units(self) -> int:
-        """Into how many exact units the whole budget is divided on the ledger."""
+        """Into how many exact units the whole budget is divided."""
         return self.shares[0]
 
     @cached_property
@@ -387,10 +376,6 @@ class Publishing(SharingMechanism):
     def _epsilon(self) -> Fraction:
         return self.policy.budget.total
 
-    def repaid(self) -> npt.NDArray[np.int64]:
-        """For printed variants: by how many steps, plus one, a publication of n shares is repaid."""
-        return np.zeros(0, dtype=np.int64)
-
     def initial_groups(self) -> npt.NDArray[np.int64]:
         """The group of each column before anything was released; empty where all columns are one group."""
         if self.group_count == 1:
@@ -417,7 +402,6 @@ class Publishing(SharingMechanism):
 
     def begin(self, first: int) -> Any:
         """Nothing was published."""
-        self.refuse_printed()
         if self.pan_private:
             return pan_private.begin(self, first)
         return tuple(one.begin_one(first) for _, one in self.parts) if self.parts else self.begin_one(first)
@@ -566,14 +550,6 @@ class Publishing(SharingMechanism):
             members = group_of == group
             source[group], scales[group] = oldest[members].max(), widest[members].max()
         squares[:], since[0] = 0, step
-
-    def start(
-        self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
-    ) -> PublishingRun | PanPrivateRun | GroupedRun:
-        """Begin, or go on with, a run."""
-        if self.independent:
-            return GroupedRun(self, ledger, state)
-        return (PanPrivateRun if self.pan_private else PublishingRun)(self, ledger, state)
 
     @classmethod
     def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
