@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tidegate.runtime.copies import back_up, restore
 
 from tidegate.errors import LedgerMismatch
 from tidegate.ledger import SQLiteLedger
 from tidegate.mechanisms import Uniform
 from tidegate.policy import User, WEvent
 from tidegate.releases import Status
+from tidegate.runtime.copies import back_up, restore
 
 W = 8
 KINDS = {

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tidegate.mechanisms.plain.blocks_run import BlocksRun
-from tidegate.testing.conformance import same
 
 from tidegate.errors import BudgetExceeded, InvalidParameter
 from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import Blocks, Fast, Sample, Uniform
 from tidegate.mechanisms.plain.blocks import blocks_met
+from tidegate.mechanisms.plain.blocks_run import BlocksRun
 from tidegate.policy import User, WEvent
+from tidegate.testing.conformance import same
 from tidegate.testing.entropy import CountingEntropy, fixed_entropy, install, zero_noise
 
 

@@ -7,15 +7,15 @@ from functools import partial
 import numpy as np
 import pytest
 from scipy.stats import binom, t
-from tidegate.mechanisms.uncertainty import Walk, student
-from tidegate.testing.conformance import stream
 
 import tidegate as tg
 from tidegate.mechanisms import Blocks, Fast, Fourier, Sample, Uniform, catalogue, snapshot
+from tidegate.mechanisms.uncertainty import Walk, student
 from tidegate.noise import Law
 from tidegate.noise.law import SharedLaw, SpreadLaw, spread_radius
 from tidegate.queries.sums import laplace_radius
 from tidegate.releases import Radii
+from tidegate.testing.conformance import stream
 from tidegate.testing.entropy import fixed_entropy
 from tiers import rotated
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tidegate.testing.conformance import LoudEntropy
 
 import tidegate as tg
 from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter
@@ -14,6 +13,7 @@ from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import BudgetAbsorption, BudgetDistribution
 from tidegate.noise.entropy import UNBUFFERED
 from tidegate.releases import Status
+from tidegate.testing.conformance import LoudEntropy
 from tidegate.testing.entropy import fixed_entropy, install, zero_noise
 
 BOTH = pytest.mark.parametrize("kind", [BudgetAbsorption, BudgetDistribution])

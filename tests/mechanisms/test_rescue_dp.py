@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tidegate.mechanisms.sampled.kernels import rescue as loop
-from tidegate.mechanisms.sampled.kernels.grouping import form_groups
 
 from tidegate.mechanisms import RescueDP
 from tidegate.mechanisms.sampled.grouping import Grouping
 from tidegate.mechanisms.sampled.kalman import Kalman
+from tidegate.mechanisms.sampled.kernels import rescue as loop
+from tidegate.mechanisms.sampled.kernels.grouping import form_groups
 from tidegate.mechanisms.sampled.pid import Pid
 from tidegate.noise import current, laplace
 from tidegate.policy import User, WEvent

@@ -5,7 +5,6 @@ import threading
 
 import numpy as np
 import pytest
-from tidegate.mechanisms.snapshot import pack
 
 import tidegate as tg
 from tidegate.errors import BudgetExceeded, LedgerError, LedgerMismatch, SnapshotError
@@ -20,6 +19,7 @@ from tidegate.mechanisms import (
     Sample,
     Uniform,
 )
+from tidegate.mechanisms.snapshot import pack
 from tidegate.testing import fixed_entropy, zero_noise
 
 POLICY = tg.WEvent(epsilon="1", w=4)

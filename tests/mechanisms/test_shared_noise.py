@@ -12,17 +12,17 @@ from functools import partial
 
 import numpy as np
 import pytest
-from tidegate.mechanisms.plain.uniform_run import UniformRun
-from tidegate.runtime.durable import DurableRun
 
 import tidegate as tg
 from tidegate.errors import BudgetExceeded, InvalidParameter, LedgerMismatch
 from tidegate.ledger import MemoryLedger, SQLiteLedger
 from tidegate.mechanisms import Uniform as Plain
+from tidegate.mechanisms.plain.uniform_run import UniformRun
 from tidegate.mechanisms.sharing import GroupedNoise
 from tidegate.noise import expected_absolute_laplace
 from tidegate.noise.entropy import UNBUFFERED
 from tidegate.releases import Status
+from tidegate.runtime.durable import DurableRun
 from tidegate.testing.entropy import FixedEntropy, install
 
 Uniform = partial(Plain, noise="auto")

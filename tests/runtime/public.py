@@ -19,18 +19,18 @@ from typing import Any
 
 import httpx
 import numpy as np
-from tidegate.runtime.amend import told_of
-from tidegate.runtime.archives import Archives
-from tidegate.runtime.streams import archives_of
 
 from tidegate.config import Queries, parse_queries
 from tidegate.ingest import Intake, StepBlock
 from tidegate.runtime import Streams, open_streams
+from tidegate.runtime.amend import told_of
+from tidegate.runtime.archives import Archives
 from tidegate.runtime.card import write_card
 from tidegate.runtime.chunks import Chunk, joined
 from tidegate.runtime.numbers import write_table
 from tidegate.runtime.pulse import Pulse
 from tidegate.runtime.report import released_numbers, write_report
+from tidegate.runtime.streams import archives_of
 from tidegate.testing.entropy import fixed_entropy, zero_noise
 from tidegate.web import Service, Settings
 

@@ -11,16 +11,16 @@ from typing import Any
 import polars as pl
 import pytest
 from tests.runtime.helpers import TEXT, release, settings, write_events
-from tidegate.runtime.amend import amend
-from tidegate.runtime.copies import back_up, restore
-from tidegate.runtime.heads import check_head, read_head
-from tidegate.runtime.receipts import written_in
-from tidegate.runtime.store import open_durable
 
 from tidegate.config import Config, read_queries
 from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.runtime import open_streams
+from tidegate.runtime.amend import amend
+from tidegate.runtime.copies import back_up, restore
 from tidegate.runtime.errors import AnotherStream, LedgerIsOlder
+from tidegate.runtime.heads import check_head, read_head
+from tidegate.runtime.receipts import written_in
+from tidegate.runtime.store import open_durable
 from tiers import slow
 
 FILES = ["out.csv", "out.jsonl", "out.parquet", "parts/", "parts"]

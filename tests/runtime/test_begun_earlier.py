@@ -6,8 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.runtime.helpers import release, settings
-from tidegate.runtime.amend import amend
-from tidegate.runtime.store import verify_target
 
 import tidegate as tg
 from tidegate.config import Config
@@ -16,7 +14,9 @@ from tidegate.config.queries import one
 from tidegate.errors import LedgerMismatch, SnapshotError
 from tidegate.mechanisms import Blocks, Mechanism, Tide, Uniform
 from tidegate.runtime import as_begun, open_stream
+from tidegate.runtime.amend import amend
 from tidegate.runtime.errors import StreamChanged
+from tidegate.runtime.store import verify_target
 
 LAPLACE = ('name = "Uniform"', 'name = "Uniform"\nnoise = "laplace"')
 AUTO = ('name = "Uniform"', 'name = "Uniform"\nnoise = "auto"')

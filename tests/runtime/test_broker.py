@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 from tests.runtime.helpers import publish, settings
-from tidegate.runtime.store import open_durable, verify_target
 
 from tidegate.config import Config, parse_queries
 from tidegate.ingest import Intake
 from tidegate.runtime import open_stream, open_streams
+from tidegate.runtime.store import open_durable, verify_target
 from waiting import LIMIT, until
 
 START = (

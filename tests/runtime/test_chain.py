@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.runtime.helpers import release, settings
-from tidegate.runtime.store import verify_target
 
 import tidegate as tg
 from tidegate.cli import main
 from tidegate.errors import LedgerCorrupt, TidegateError
 from tidegate.runtime import chain
 from tidegate.runtime.chunks import Chunk
+from tidegate.runtime.store import verify_target
 from tiers import slow
 
 CHANGES = {

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from tests.runtime.helpers import TEXT, settings, write_events
-from tidegate.runtime.store import verify_target
 
 from tidegate.cli import main
 from tidegate.config import Config
@@ -17,6 +16,7 @@ from tidegate.config.errors import ConfigError
 from tidegate.ingest import Steps
 from tidegate.runtime import open_stream
 from tidegate.runtime.clock import ClockRefused, check_clock
+from tidegate.runtime.store import verify_target
 
 BEGIN = datetime.datetime(2026, 3, 2, tzinfo=datetime.UTC).timestamp() - 3600  # midnight in Berlin
 YEARS = 10 * 365 * 86400

@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.runtime.helpers import release, settings
-from tidegate.runtime.copies import back_up, restore
-from tidegate.runtime.heads import Head, check_head, read_head
-from tidegate.runtime.store import open_durable, verify_target
 
 import tidegate as tg
 from tidegate.cli import main
 from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerError
 from tidegate.ledger import SQLiteLedger
+from tidegate.runtime.copies import back_up, restore
 from tidegate.runtime.errors import AnotherStream, LedgerIsOlder
+from tidegate.runtime.heads import Head, check_head, read_head
+from tidegate.runtime.store import open_durable, verify_target
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operation.md"
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.runtime.helpers import Targets, Worker
+
 from tidegate.runtime.store import verify_target
 
 pytestmark = pytest.mark.slow  # kills

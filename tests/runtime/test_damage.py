@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.runtime.helpers import blocks, settings
-from tidegate.runtime.store import verify_target
 
 from tidegate.config import Config
 from tidegate.errors import TidegateError
 from tidegate.runtime import open_stream
+from tidegate.runtime.store import verify_target
 
 VALUES = ("NULL", "'x'", "x'00ff'", "x''", "1.5", "9223372036854775807", "-1", "'{}'", "'[1]'")
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.runtime.durable_worker import MECHANISM
-from tidegate.runtime.store import Store, verify_target
 
 import tidegate as tg
 from tidegate.errors import InvalidInput, InvalidParameter, LedgerMismatch
 from tidegate.mechanisms import Mechanism, OptStream, Uniform, catalogue
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.runtime import StreamChanged
+from tidegate.runtime.store import Store, verify_target
 
 WORKER = Path(__file__).with_name("durable_worker.py")
 KILLS = 10

@@ -16,9 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.runtime.helpers import TEXT, publish
-from tidegate.runtime.amend import amend
-from tidegate.runtime.kept import Kept
-from tidegate.runtime.store import open_durable, verify_target
 
 from tidegate.cli import main
 from tidegate.config import ConfigError, Queries, parse_config, parse_queries
@@ -26,7 +23,10 @@ from tidegate.errors import TidegateError
 from tidegate.ingest.errors import InputChanged
 from tidegate.mechanisms import Uniform
 from tidegate.runtime import open_stream, open_streams
+from tidegate.runtime.amend import amend
 from tidegate.runtime.explanation import explain
+from tidegate.runtime.kept import Kept
+from tidegate.runtime.store import open_durable, verify_target
 from waiting import until as until_so
 
 HOUR = 3600.0

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 from tests.runtime.helpers import release, settings, write_events
-from tidegate.runtime.store import verify_target
 
 from tidegate.cli import main
 from tidegate.errors import LedgerError
 from tidegate.runtime import SinkError, open_stream
+from tidegate.runtime.store import verify_target
 
 Mount = Callable[[str], Path]
 

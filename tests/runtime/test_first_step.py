@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 from tests.runtime.helpers import EXACT, START, publish, settings
-from tidegate.runtime.store import verify_target
 
 from tidegate.config import Config, Queries, parse_queries
 from tidegate.config.queries import one
 from tidegate.ingest.errors import InputChanged
 from tidegate.runtime import open_streams
+from tidegate.runtime.store import verify_target
 from tiers import slow
 from waiting import LIMIT
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from tests.runtime.helpers import publish, release, settings
-from tidegate.runtime.store import verify_target
 
 from tidegate.runtime import open_stream
 from tidegate.runtime.sinks import mqtt
+from tidegate.runtime.store import verify_target
 from waiting import LIMIT, until
 
 

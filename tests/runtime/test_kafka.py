@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from tests.runtime.helpers import EXACT, START, release, settings
-from tidegate.runtime.store import verify_target
 
 from tidegate.cli import main
 from tidegate.config import Config
@@ -25,6 +24,7 @@ from tidegate.ingest.sources.kafka import KafkaSource
 from tidegate.runtime import SinkError, open_stream
 from tidegate.runtime.sinks import kafka as sink_module
 from tidegate.runtime.sinks.kafka import KafkaSink
+from tidegate.runtime.store import verify_target
 from waiting import LIMIT
 
 COLUMNS = ("time", "unit", "place")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.runtime.test_follow import live
+
 from tidegate.runtime.store import verify_target
 
 pytestmark = pytest.mark.slow  # kills

@@ -16,7 +16,6 @@ from typing import Any
 import polars as pl
 import pytest
 from tests.runtime.helpers import release, settings
-from tidegate.runtime.store import verify_target
 
 from tidegate.cli import main
 from tidegate.config import Config
@@ -26,6 +25,7 @@ from tidegate.ingest.errors import MissingColumn, SourceUnavailable
 from tidegate.ingest.sources import postgres as module
 from tidegate.ingest.sources.postgres import Settling, TableSource
 from tidegate.runtime import open_stream
+from tidegate.runtime.store import verify_target
 from waiting import LIMIT, until
 
 TABLE = "CREATE TABLE events (id bigserial PRIMARY KEY, time timestamptz, unit text, place text)"

@@ -17,12 +17,6 @@ from tests.runtime.test_editions import edited as with_editions
 from tests.runtime.test_editions import released as released_editions
 from tests.runtime.test_editions import until
 from tests.runtime.test_queries import edited, shop
-from tidegate.runtime.copies import back_up, restore
-from tidegate.runtime.heads import Head, check_head, head_of
-from tidegate.runtime.pruning import verify_archives
-from tidegate.runtime.store import open_durable, open_store, verify_target
-from tidegate.runtime.stream import Stream
-from tidegate.runtime.streams import prune_streams
 
 import tidegate as tg
 from tidegate.cli import main
@@ -32,6 +26,12 @@ from tidegate.ledger import SQLiteLedger
 from tidegate.ledger.amendments import add_specification, specifications_of, withdraw_specification
 from tidegate.policy import Secret, Specification
 from tidegate.runtime import pruning
+from tidegate.runtime.copies import back_up, restore
+from tidegate.runtime.heads import Head, check_head, head_of
+from tidegate.runtime.pruning import verify_archives
+from tidegate.runtime.store import open_durable, open_store, verify_target
+from tidegate.runtime.stream import Stream
+from tidegate.runtime.streams import prune_streams
 from tidegate.testing import fixed_entropy
 
 POLICY = tg.WEvent(epsilon="1", w=6)

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 from tests.runtime.helpers import release, settings
-from tidegate.runtime.pruning import verify_archives
 
 from tidegate.cli import main
 from tidegate.clock.steps import PublicClock
@@ -27,6 +26,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.runtime import open_stream, pulse
 from tidegate.runtime.errors import SinkError, SinkUnavailable
 from tidegate.runtime.notify import Notifier
+from tidegate.runtime.pruning import verify_archives
 from tidegate.runtime.pulse import Heartbeat, Pulse
 from waiting import LIMIT, until
 

@@ -12,9 +12,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from tidegate.runtime.amend import Amended, amend, told_of
-from tidegate.runtime.kept import Kept
-from tidegate.runtime.store import open_durable, verify_target
 
 from tidegate.cli import main
 from tidegate.config import ConfigError, Queries, parse_queries, read_queries
@@ -26,7 +23,10 @@ from tidegate.ingest.several import read_rows, step_vectors
 from tidegate.ingest.times import TimeReader
 from tidegate.ledger.replay import verify_file
 from tidegate.runtime import open_streams
+from tidegate.runtime.amend import Amended, amend, told_of
 from tidegate.runtime.errors import StreamChanged
+from tidegate.runtime.kept import Kept
+from tidegate.runtime.store import open_durable, verify_target
 
 STEPS = 60
 OLD = Path(__file__).parents[1] / "ledger" / "fixtures" / "0.1.0" / "stream"

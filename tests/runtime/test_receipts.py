@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 from tests.runtime.helpers import blocks, release, settings, write_events
-from tidegate.runtime.receipts import Origin, cost
-from tidegate.runtime.store import verify_target
 
 from tidegate.cli import main
 from tidegate.config import Config
@@ -20,7 +18,9 @@ from tidegate.mechanisms import Uniform
 from tidegate.policy import WEvent
 from tidegate.runtime import Chunk, SinkError, Stream, open_store, open_stream
 from tidegate.runtime.errors import AnotherStream, LedgerIsOlder
+from tidegate.runtime.receipts import Origin, cost
 from tidegate.runtime.sinks.sink import Sink
+from tidegate.runtime.store import verify_target
 from tiers import slow
 
 FILES = ["out.csv", "out.jsonl", "out.parquet", "parts/"]

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.runtime.helpers import release, settings
-from tidegate.runtime.store import verify_target
 
 import tidegate as tg
 from tidegate.cli import main
 from tidegate.errors import LedgerError, TidegateError
 from tidegate.runtime.errors import LedgerIsOlder
+from tidegate.runtime.store import verify_target
 from waiting import until
 
 NAME = "postgres#campus"

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 from tests.runtime.helpers import Targets, Worker
-from tidegate.runtime.pruning import verify_archives
-from tidegate.runtime.store import verify_target
 
 from tidegate.ledger import Verdict
+from tidegate.runtime.pruning import verify_archives
+from tidegate.runtime.store import verify_target
 
 pytestmark = pytest.mark.slow  # kills
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from tests.runtime.helpers import settings
-from tidegate.runtime.store import open_durable, verify_target
 
 from tidegate.errors import LedgerError
 from tidegate.ledger import postgres_connection
 from tidegate.policy import WEvent
+from tidegate.runtime.store import open_durable, verify_target
 from waiting import LIMIT
 
 FOLLOWED = (

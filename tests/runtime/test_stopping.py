@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.runtime.helpers import blocks, settings
-from tidegate.runtime.store import verify_target
 
 from tidegate.config.queries import one
 from tidegate.ledger import durable
 from tidegate.ledger.replay import Replay
 from tidegate.runtime import Streams, open_streams
 from tidegate.runtime import streams as module
+from tidegate.runtime.store import verify_target
 
 STEPS = 200
 

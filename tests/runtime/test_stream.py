@@ -10,17 +10,17 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from tests.runtime.helpers import blocks, release, settings, write_events
-from tidegate.mechanisms.plain.uniform_run import UniformRun
-from tidegate.runtime.store import verify_target
 
 from tidegate.errors import LedgerBusy, LedgerMismatch
 from tidegate.ingest.errors import MissingReading
 from tidegate.mechanisms import Sample, Uniform
+from tidegate.mechanisms.plain.uniform_run import UniformRun
 from tidegate.policy import WEvent
 from tidegate.releases import Release, Releases, Status
 from tidegate.runtime import SinkError, Stream, StreamChanged, open_store, open_stream
 from tidegate.runtime.sinks.layout import Layout
 from tidegate.runtime.sinks.text import TextFileSink
+from tidegate.runtime.store import verify_target
 from tidegate.testing.entropy import fixed_entropy
 
 POLICY = WEvent(epsilon="1", w=4)

@@ -13,7 +13,6 @@ import pytest
 from tests.runtime.helpers import release, settings
 from tests.runtime.test_failures import Mount
 from tests.runtime.test_failures import mount as mount
-from tidegate.runtime.store import verify_target
 
 from tidegate.cli import main
 from tidegate.errors import LedgerError
@@ -22,6 +21,7 @@ from tidegate.ingest.blocks import block_steps
 from tidegate.ingest.sources.text import PIECE
 from tidegate.runtime import Chunk, open_stream
 from tidegate.runtime.sinks.text import TextFileSink
+from tidegate.runtime.store import verify_target
 
 
 def test_pieces_of_a_file_are_bounded(tmp_path: Path) -> None:
