@@ -20,7 +20,7 @@ from optstream_tables import TABLES
 from sizes import scaled
 
 import tidegate as tg
-from tidegate.mechanisms import HierarchicalOptStream, OptStream
+from tidegate.mechanisms import HierarchicalOptStream, OptStream, PerLeafOptStream
 from tidegate.mechanisms.optstream.feature_trees import parts_of_day, whole_period
 from tidegate.queries import Hierarchy
 
@@ -64,7 +64,7 @@ def speed() -> None:
     options = {"hierarchy": tree, "samples": 10, "features": DAY, "adaptive": True}
     for label, each in (
         ("shared adaptive samples", HierarchicalOptStream(fixed, **options)),
-        ("samples per leaf", HierarchicalOptStream(fixed, per_leaf=True, **options)),
+        ("samples per leaf", PerLeafOptStream(fixed, **options)),
     ):
         for kind, rows in (
             ("loads", waves(scaled(365, 4), W, 12)),

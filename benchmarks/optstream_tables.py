@@ -22,7 +22,16 @@ from optstream_data import (
 )
 
 import tidegate as tg
-from tidegate.mechanisms import Fourier, HierarchicalOptStream, Mechanism, OptStream, PeGaSus, Sample, Uniform
+from tidegate.mechanisms import (
+    Fourier,
+    HierarchicalOptStream,
+    Mechanism,
+    OptStream,
+    PeGaSus,
+    PerLeafOptStream,
+    Sample,
+    Uniform,
+)
 from tidegate.mechanisms.optstream.feature_trees import whole_period
 from tidegate.mechanisms.optstream.reconstruction import Reconstruction
 from tidegate.mechanisms.pegasus.deviation import whole_deviation
@@ -163,12 +172,10 @@ def hierarchy(runs: int) -> None:
             "OptStream L1, k = 10": HierarchicalOptStream(
                 p, features=DAY, adaptive=True, threshold=10_000, **options
             ),
-            "OptStream L1 per region, fixed units, k = 10": HierarchicalOptStream(
-                fixed, features=DAY, adaptive=True, per_leaf=True, threshold=1000, **options
+            "OptStream L1 per region, fixed units, k = 10": PerLeafOptStream(
+                fixed, features=DAY, threshold=1000, **options
             ),
-            "the same without features": HierarchicalOptStream(
-                fixed, adaptive=True, per_leaf=True, threshold=1000, **options
-            ),
+            "the same without features": PerLeafOptStream(fixed, threshold=1000, **options),
             "OptStream ES without features, k = 10": HierarchicalOptStream(p, **options),
             "OptStream, chosen": HierarchicalOptStream.from_profile(p, public, hierarchy=tree),
         }.items():
