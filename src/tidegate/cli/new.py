@@ -37,8 +37,8 @@ def mechanism(
     """Write a mechanism that works, its tests, a proof page to be written, and a package that Tidegate finds.
 
     The mechanism is one file: configuration, state, charges and releases. It passes all checks and an audit as it is;
-    the test of its proof fails until the page has been read and accepted. Once installed (pip install -e FOLDER) it can be named in tidegate.toml, and `plan`, `bench`
-    and `audit` know it.
+    the test of its proof fails until the page has been read and accepted. Once installed (pip install -e FOLDER) it can
+    be named in tidegate.toml, and `plan`, `bench` and `audit` know it.
     """
     from importlib import resources
 
