@@ -16,7 +16,7 @@ from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.sampled.fast import Fast
 from tidegate.mechanisms.sampled.rescue_dp import RescueDP
-from tidegate.mechanisms.shared_noise import SharingMechanism
+from tidegate.mechanisms.sharing import SharingMechanism
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.policy import Event, User, WEvent

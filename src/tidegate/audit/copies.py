@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.mechanisms.plain.blocks import Blocks
-from tidegate.mechanisms.shared_noise import SharingMechanism
+from tidegate.mechanisms.sharing import SharingMechanism
 from tidegate.structures.hierarchy import Hierarchy
 
 SCALES = ("scale", "sigma", "scales", "sample_scales", "feature_scale", "feature_scales", "coefficient_scale")

@@ -20,7 +20,7 @@ from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.sampled.fast import Fast
-from tidegate.mechanisms.shared_noise import Sharing, SharingMechanism
+from tidegate.mechanisms.sharing import Sharing, SharingMechanism
 from tidegate.mechanisms.tide import plan
 from tidegate.mechanisms.tide.tide import Tide
 from tidegate.mechanisms.w_event.publishing import Publishing

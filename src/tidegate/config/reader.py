@@ -39,6 +39,7 @@ from tidegate.ingest.levels import LEAVES, NODES, Levels, better_measured, hiera
 from tidegate.ingest.lookup import Lookup, read_lookup
 from tidegate.ingest.quantiles import METHODS, Range, best_method, parts_over, tree_over
 from tidegate.ingest.query import ALL
+from tidegate.intervals import ByLaw
 from tidegate.mechanisms import Mechanism, catalogue, find, installed
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.mechanisms.plain.blocks import Blocks
@@ -357,7 +358,7 @@ class FileReader:
         else:
             mechanism = self.mechanism(sections["mechanism"], extra, policy, query, steps)
         if query.levels is not None:
-            noise_says_all = isinstance(mechanism.law, Law) and mechanism.uncertainty() is None
+            noise_says_all = isinstance(mechanism.law, Law) and isinstance(mechanism.intervals(), ByLaw)
             apart = noise_says_all and not mechanism.shares_noise
             query = replace(query, levels=replace(query.levels, independent=apart))
         return Config(

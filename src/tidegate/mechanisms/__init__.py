@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import naming
 from tidegate.errors import InvalidParameter
-from tidegate.mechanisms.mechanism import Mechanism, Run
+from tidegate.mechanisms.mechanism import Mechanism
 
 __all__ = [
     "BackwardSmoothing",
@@ -39,7 +39,6 @@ __all__ = [
     "PeGaSus",
     "PerLeafOptStream",
     "RescueDP",
-    "Run",
     "Sample",
     "SlidingWindowTree",
     "Swellfish",

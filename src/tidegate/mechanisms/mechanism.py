@@ -16,8 +16,6 @@ import numpy as np
 from tidegate import naming
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, float_up, one_of, positive, show, sqrt_up, whole
-from tidegate.mechanisms.run import ChargeAll, Matrix, Row, Run, State
-from tidegate.mechanisms.uncertainty import Uncertainty, Walk
 from tidegate.noise import Law
 from tidegate.noise.law import AnyLaw, SpreadLaw
 from tidegate.policy import Guarantee, Policy, ZeroConcentrated
@@ -27,26 +25,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tidegate.core.charges import Charges
-    from tidegate.core.mechanism import Output
+    from tidegate.core.mechanism import Matrix, Output
     from tidegate.core.rows import Draws
     from tidegate.intervals import Fold
     from tidegate.noise.kinds import Kind
     from tidegate.releases import Releases
     from tidegate.structures.hierarchy import Hierarchy
-
-# the file of a mechanism needs both halves, so both are found here
-__all__ = [
-    "BOUNDED",
-    "PUBLIC_CLOCK",
-    "ChargeAll",
-    "Matrix",
-    "Mechanism",
-    "Row",
-    "Run",
-    "State",
-    "describe_value",
-    "mean_over_steps",
-]
 
 PUBLIC_CLOCK = "steps close by a public clock, never because of what was recorded"
 BOUNDED = "one unit changes a step by at most max_change, as contribution bounding ensures"
@@ -55,7 +39,7 @@ NOT_NEGATIVE = (
 )
 
 SECRET_STATE = (
-    "snapshots and the ledger's database are kept as secret as the data, because they hold noise that released steps "
+    "the commit log is kept as secret as the data, because it holds noise that released steps "
     "share with steps to come"
 )
 ON_GRID = "contributions were rounded to the grid before they were summed, which is no longer checked"
@@ -282,10 +266,6 @@ class Mechanism(ABC):
         from tidegate.noise.kinds import KINDS  # loads the compiler
 
         return KINDS[self.noise_kind]
-
-    def uncertainty(self) -> Uncertainty | None:
-        """What learns the errors of values from releases, for a run; None where their noise says all."""
-        return Walk(self.outputs, self.law) if self.holds and self.law is not None else None
 
     @property
     def enforced(self) -> bool:

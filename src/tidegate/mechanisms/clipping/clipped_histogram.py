@@ -7,11 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from tidegate.core.mechanism import Matrix
 from tidegate.exact import whole
 from tidegate.mechanisms.clipping.learned_clip import LearnedClip
 from tidegate.mechanisms.counters.hybrid_tree import HybridTree
 from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
-from tidegate.mechanisms.mechanism import Matrix, Mechanism
+from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.policy import Event, WEvent
 from tidegate.releases import Releases, Values
 

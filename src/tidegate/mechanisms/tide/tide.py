@@ -29,7 +29,6 @@ from tidegate.core.rows import DONE, Draws, draw_row
 from tidegate.errors import InvalidParameter
 from tidegate.exact import one_of, whole
 from tidegate.intervals import Fold, Modelled
-from tidegate.mechanisms.kernels.loops import largest
 from tidegate.mechanisms.losses import noise_losses
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.sharing import NOISES, Sharing, SharingMechanism, columns_apart
@@ -205,6 +204,15 @@ class Revised(NamedTuple):
 
 
 # what a window has left ------------------------------------------------------------------------------------------------
+
+
+@lean
+def largest(numbers: Any) -> Any:
+    """The largest of some numbers."""
+    found = numbers[0]
+    for at in range(1, numbers.size):
+        found = max(found, numbers[at])
+    return found
 
 
 @lean
