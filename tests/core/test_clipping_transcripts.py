@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from fractions import Fraction
 from typing import Any
 
@@ -11,52 +10,28 @@ import pytest
 from tests.transcripts import driver, record
 from tests.transcripts.cases import Case, cases, pieces, rows
 
-from tidegate import mechanisms as before
 from tidegate.core.log import MemoryLog
 from tidegate.core.session import Session, charges_of
 from tidegate.core.values import ValueReader
 from tidegate.core.verify import verify
-from tidegate.mechanisms import clipped_records as records
 from tidegate.mechanisms.clipped_records import ClippedRecords
-from tidegate.mechanisms.clipping import threshold as thresholds
 from tidegate.mechanisms.clipping.clipped_average import ClippedAverage
 from tidegate.mechanisms.clipping.clipped_decay import ClippedDecay
 from tidegate.mechanisms.clipping.clipped_histogram import ClippedHistogram
 from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
-from tidegate.mechanisms.clipping.threshold import Threshold
-from tidegate.mechanisms.counters.binary_tree import BinaryTree
-from tidegate.mechanisms.plain.uniform import Uniform
-from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.releases import Status
 
-MOVED: dict[Any, Any] = {
-    before.ClippedSum: ClippedSum,
-    before.ClippedAverage: ClippedAverage,
-    before.ClippedDecay: ClippedDecay,
-    before.ClippedHistogram: ClippedHistogram,
-    before.BinaryTree: BinaryTree,
-    before.Uniform: Uniform,
-    before.BudgetDistribution: BudgetDistribution,
-    thresholds.Threshold: Threshold,
-}
+KINDS = (ClippedSum, ClippedAverage, ClippedDecay, ClippedHistogram, ClippedRecords)
 COMPARED = ("values", "status", "source", "scale", "spent", "charges")
 REOPENED = "reopened"  # every step is pushed by a session of its own
-
-
-def moved(old: Any) -> Any:
-    """The same configuration on the new core."""
-    named = {each.name: getattr(old, each.name) for each in fields(old) if each.init}
-    if isinstance(old, records.ClippedRecords):
-        return ClippedRecords(**{**named, "build": lambda policy: moved(old.build(policy))})
-    return MOVED[type(old)](**named)
 
 
 def transcript(case: Case, mode: str, steps: int) -> dict[str, str]:
     """The digests of so many steps of a case on the new core."""
     about, log = case.configuration, MemoryLog()
-    mechanism, units_ = moved(about.mechanism), case.rows[:steps]
+    mechanism, units_ = about.mechanism, case.rows[:steps]
     given = units_ if about.per_one == 1 else units_ / about.per_one
     sizes = [1] * steps if mode in ("single", REOPENED) else pieces(mode, steps) or []
     found, at, first = [], 0, about.first
@@ -130,10 +105,10 @@ def check(case: Case, stored: dict[str, Any], modes: tuple[str, ...]) -> None:
         assert not wrong, (case.name, mode, wrong)
 
 
-@pytest.mark.parametrize("kind", [*list(MOVED)[:4], records.ClippedRecords], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_quick_part(kind: Any) -> None:
     """The first example of each mechanism, on two streams."""
-    family = "records" if kind is records.ClippedRecords else "clipping"
+    family = "records" if kind is ClippedRecords else "clipping"
     stored = record.stored(family)[1]
     about = driver._configuration(family, f"{kind.__name__}-0", kind.examples()[0])
     chosen = [case for case in cases(about) if case.quick]
@@ -164,7 +139,7 @@ def test_single_thresholds() -> None:
     assert len(kinds) * 4 == len(stored)
     for name, line in stored.items():
         about, stream = name.split("/")
-        threshold, given = moved(kinds[about]), rows(stream, 60, 1, 1, 2**53)
+        threshold, given = kinds[about], rows(stream, 60, 1, 1, 2**53)
         for sizes in ([60], pieces("odd", 60) or [], [1] * 60):
             log, at = MemoryLog(), 0
             with install(FixedEntropy(driver.SEED)):

@@ -320,3 +320,13 @@ def test_samples_of_other_leaves_say_nothing_of_a_leaf() -> None:
     assert radius[2] >= radius[0]
     assert PERIODIC["per leaf"].samples_apart
     assert not PERIODIC["hierarchy, adaptive"].samples_apart
+
+
+def test_intervals_are_known_after_the_end_cuts_a_period_short(mechanism: Any) -> None:
+    """Nobody has asked for them before; the steps of the last period have some, too."""
+    session = Session(mechanism)
+    releases = session.push_batch(stream(2 * W + W // 2, mechanism.columns, 1))
+    ended = session.finish()
+    assert releases.radius(0.9).shape == releases.values.shape
+    if ended is not None and ended.revised is not None:
+        assert ended.revised.radius(0.9).shape == ended.revised.values.shape

@@ -12,14 +12,6 @@ from tidegate import mechanisms as before
 from tidegate.core.log import MemoryLog
 from tidegate.core.session import Session
 from tidegate.core.verify import verify
-from tidegate.mechanisms.counters.binary_tree import BinaryTree
-from tidegate.mechanisms.counters.factorization import Factorization
-from tidegate.mechanisms.counters.hybrid_tree import HybridTree
-from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
-from tidegate.mechanisms.optstream.fourier import Fourier
-from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
-from tidegate.mechanisms.optstream.opt_stream import OptStream
-from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
 from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing
 from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
 from tidegate.mechanisms.pegasus.pegasus import PeGaSus
@@ -27,7 +19,6 @@ from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.sampled.fast import Fast
 from tidegate.mechanisms.sampled.rescue_dp import RescueDP
-from tidegate.mechanisms.swellfish.swellfish import Swellfish
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.noise.entropy import install
@@ -41,17 +32,8 @@ MOVED: dict[type[Any], type[Any]] = {
     before.PeGaSus: PeGaSus,
     before.HierarchicalPeGaSus: HierarchicalPeGaSus,
     before.BackwardSmoothing: BackwardSmoothing,
-    before.OptStream: OptStream,
-    before.HierarchicalOptStream: HierarchicalOptStream,
-    before.PerLeafOptStream: PerLeafOptStream,
-    before.Fourier: Fourier,
-    before.BinaryTree: BinaryTree,
-    before.HybridTree: HybridTree,
-    before.SlidingWindowTree: SlidingWindowTree,
-    before.Factorization: Factorization,
     before.Fast: Fast,
     before.RescueDP: RescueDP,
-    before.Swellfish: Swellfish,
 }
 LENGTH = 70
 

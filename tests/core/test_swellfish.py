@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tidegate as tg
-from tidegate import mechanisms as before
 from tidegate.core.charges import Charges, Span, span_rows
 from tidegate.core.commit import HALTED
 from tidegate.core.errors import AccountRefused, Halted
@@ -17,12 +15,12 @@ from tidegate.core.log import MemoryLog
 from tidegate.core.secrets_account import SecretsAccount
 from tidegate.core.session import Session, charges_of
 from tidegate.core.verify import account_from, verify
-from tidegate.errors import BudgetExceeded, InvalidInput
-from tidegate.ledger import MemoryLedger
+from tidegate.errors import InvalidInput
 from tidegate.mechanisms.swellfish.swellfish import Swellfish
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.policy import Clock, Secret, Specification
+from tidegate.policy.promises import promises_of
 from tidegate.releases import Status
 
 HOME = Secret(1, 2, "always", 1, "somebody is at home")
@@ -49,23 +47,16 @@ FILLS: dict[str, Any] = {
 }
 
 
-def moved(old: Any) -> Swellfish:
-    """The same configuration on the new core."""
-    return Swellfish(**{each.name: getattr(old, each.name) for each in fields(old)})
-
-
 @pytest.mark.parametrize("fill", list(FILLS))
-def test_missing_readings_are_filled_as_before(fill: str) -> None:
+def test_missing_readings_are_filled_the_same_way_however_steps_are_pushed(fill: str) -> None:
     """In a batch, in odd batches, and with a new session per step; whole steps that are missing cost nothing."""
-    old = before.Swellfish(POLICIES["windowed"], columns=2, **FILLS[fill])
-    new, log = moved(old), MemoryLog()
+    mechanism, log = Swellfish(POLICIES["windowed"], columns=2, **FILLS[fill]), MemoryLog()
     with install(FixedEntropy("gaps")):
-        expected = old.start().push_batch(GAPPY)
-        session = Session(new)
+        expected = Session(mechanism).push_batch(GAPPY)
+        session = Session(mechanism)
         ways = {
-            "batch": [Session(new).push_batch(GAPPY)],
             "odd": [session.push_batch(GAPPY[a:b]) for a, b in ((0, 1), (1, 8), (8, 31), (31, 33), (33, 80))],
-            "single": [Session(new, log).push_batch([row]) for row in GAPPY],
+            "single": [Session(mechanism, log).push_batch([row]) for row in GAPPY],
         }
     for way, parts in ways.items():
         for name in ("values", "status", "source", "scale", "units"):
@@ -83,38 +74,39 @@ def test_missing_readings_are_refused_where_nothing_fills_them() -> None:
     assert len(session.push_batch([[1, 2]])) == 1
 
 
-@pytest.mark.parametrize("example", before.Swellfish.examples(), ids=lambda each: each.schedule)
-def test_charges_are_those_of_the_ledger(example: Any) -> None:
-    """Step by step, so in every window and every placement."""
-    rows = np.arange(150 * example.columns).reshape(150, -1) % 40
-    assert np.array_equal(
-        Session(moved(example)).push_batch(rows).units, example.start().push_batch(rows).units
-    )
+def kept(policy: Any, history: dict[int, int]) -> bool:
+    """Whether every placement of every secret keeps its promise, over all steps that were ever charged."""
+    units = np.zeros(max(history) + 1, dtype=np.int64)
+    for step, paid in history.items():
+        units[step] = paid
+    broken, _ = promises_of(policy, UNITS).check(1, 1, units[1:])
+    return broken is None
 
 
 @pytest.mark.parametrize("name", list(POLICIES))
-def test_charges_are_judged_as_before(name: str) -> None:
-    """A thousand charges of any size, with steps passed over: the same ones are refused, and as much is left."""
+def test_charges_are_judged_as_by_a_sweep_over_all_steps(name: str) -> None:
+    """Charges of any size, with steps passed over: the same ones are refused, and what is left is the most that fits."""
     policy, random = POLICIES[name], np.random.default_rng(5)
-    ledger, account, step, refused, log = MemoryLedger(policy, UNITS), SecretsAccount(policy, UNITS), 0, 0, []
-    shares = account._equal_shares(1, 400)
+    account, step, refused, log = SecretsAccount(policy, UNITS), 0, 0, []
+    shares, history = account._equal_shares(1, 400), {}
     while step < 150:
         first = step + int(random.choice([1, 1, 1, 2, 12]))
         size = int(random.choice([1, 1, 1, 3, 11]))
         factor = random.choice([0.5, 1, 1, 1.2, 3], size=size)
         units = (shares[first - 1 : first - 1 + size] * factor).astype(np.int64)
         charges = Charges(first, units)
-        try:
-            ledger.charge_batch(first, units)
-        except BudgetExceeded:
+        wanted = history | {first + at: int(paid) for at, paid in enumerate(units)}
+        if not kept(policy, wanted):
             with pytest.raises(AccountRefused):
                 account.check(charges)
             refused += 1
             continue
         account.apply(account.check(charges))
         log.append(charges)
-        step = charges.last
-        assert account.remaining() == ledger.remaining(step + 1) / ledger.unit
+        step, history = charges.last, wanted
+        left = account.remaining()
+        assert kept(policy, history | {step + 1: left})
+        assert not kept(policy, history | {step + 1: left + 1})
     assert refused > 8
     again = SecretsAccount(policy, UNITS)
     begin = step - account.policy.window + 2

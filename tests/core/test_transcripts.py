@@ -1,9 +1,8 @@
-"""PeGaSus, OptStream and their kin on the core against the recorded transcripts of releases and charges."""
+"""Mechanisms in sessions against the recorded transcripts of releases and charges."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from fractions import Fraction
 from typing import Any
 
@@ -12,69 +11,38 @@ import pytest
 from tests.transcripts import driver, record
 from tests.transcripts.cases import Case, cases, pieces
 
-from tidegate import mechanisms as before
 from tidegate.core.log import MemoryLog
-from tidegate.core.mechanism import unit_of
 from tidegate.core.session import Session, charges_of
 from tidegate.core.verify import verify
 from tidegate.errors import TidegateError
-from tidegate.mechanisms.optstream.fourier import Fourier
-from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
-from tidegate.mechanisms.optstream.opt_stream import OptStream
-from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
-from tidegate.mechanisms.optstream.periods import Revised, revision
-from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing
-from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
-from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.testing.entropy import fixed_entropy
 
-MOVED: dict[type[Any], type[Any]] = {
-    before.PeGaSus: PeGaSus,
-    before.HierarchicalPeGaSus: HierarchicalPeGaSus,
-    before.BackwardSmoothing: BackwardSmoothing,
-    before.OptStream: OptStream,
-    before.HierarchicalOptStream: HierarchicalOptStream,
-    before.PerLeafOptStream: PerLeafOptStream,
-    before.Fourier: Fourier,
-}
-FAMILIES = ("pegasus", "optstream")
+FAMILIES = ("counters", "optstream", "pegasus", "swellfish", "tide")
 # intervals are a fold over releases, and not of the mechanism; `spent` was the ledger's word for a step and the spans
 # that began with it, and a release of the core has the units of the step alone
 ELSEWHERE = ("radius", "revised radius", "last radius", "spent")
 
 
-def moved(old: Any) -> Any:
-    """The same configuration on the core."""
-    kind = MOVED[type(old)]
-    return kind(**{each.name: getattr(old, each.name) for each in fields(old)})
-
-
 def run(case: Case, mode: str) -> driver.Transcript:
     """What a session, or with "reopened" a session per step, releases and charges."""
-    about, new, log = case.configuration, moved(case.configuration.mechanism), MemoryLog()
+    about, mechanism, log = case.configuration, case.configuration.mechanism, MemoryLog()
     found, last = driver.Transcript(), None
     got: list[Any] = []
     rows, at = driver._values(case.rows, about), 0
     with fixed_entropy(driver.SEED):
-        session = Session(new, log)
+        session = Session(mechanism, log)
         try:
-            if about.first > 1:  # a batch begins after the last step
-                session.push(rows[0], step=about.first)
-                got += session.releases(about.first)
-                at = 1
-            for size in pieces(mode, case.steps - at) or [1] * (case.steps - at):
+            for size in pieces(mode, case.steps) or [1] * case.steps:
                 if mode == "reopened":
-                    session = Session(new, log)
-                got.append(session.push_batch(rows[at : at + size]))
+                    session = Session(mechanism, log)
+                got.append(session.push_batch(rows[at : at + size], step=about.first + at))
                 at += size
-            query = session._queries[0]
-            output = new.finish(query.state, session.step, query.draws) if hasattr(new, "finish") else None
-            if output is not None:
-                last = revision(Revised(*output.revised), unit_of(new))
+            ended = session.finish()
+            last = None if ended is None else ended.revised
         except TidegateError as error:
             found.refused = f"{at + 1}: {type(error).__name__}"
-    found.fields = driver._fields(got, about.first, new.outputs, last)
-    found.charges = [charged(log, about.first, case.steps, new.units)]
+    found.fields = driver._fields(got, about.first, mechanism.outputs, last)
+    found.charges = [charged(log, about.first, case.steps, mechanism.units)]
     assert verify(log.rows()).ok
     return found
 
@@ -105,10 +73,20 @@ def compared(case: Case, mode: str) -> list[str]:
 
 
 def all_cases(*, quick: bool) -> Iterator[Case]:
-    """The cases of both families."""
+    """The cases of these families."""
     for configuration in driver.configurations(variants=not quick):
         if configuration.family in FAMILIES:
             yield from (case for case in cases(configuration) if case.quick or not quick)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_small_part_is_as_recorded(family: str) -> None:
+    """The first example of every mechanism on two streams, in batches of odd sizes and with a session per step."""
+    chosen = [case for case in all_cases(quick=True) if case.configuration.family == family]
+    assert chosen
+    for case in chosen:
+        for mode in ("odd", "reopened"):
+            assert not (names := compared(case, mode)), f"{case.name}, {mode}: {', '.join(names)}"
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ W = 6
 
 def joint_problem(mechanism, noisy, sums):
     """The whole weighted least-squares problem over leaves × steps, as a dense matrix."""
-    curve, variances, precisions = mechanism._weights(mechanism.sample_times, W)
+    curve, variances, precisions = mechanism.weights_at(mechanism.sample_times, W)
     points = np.vstack([noisy[:1], noisy]).astype(float)
     drawn, shares = curve.matrix @ points, [float(share) for share in mechanism.node_shares]
     matrix, right = [], []

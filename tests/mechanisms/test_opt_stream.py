@@ -231,7 +231,7 @@ def test_features_pull_the_curve_towards_their_sums():
 def test_printed_weights_are_one_over_the_size_of_a_feature():
     """Algorithm 4's weights: each feature weighs one over its number of parts."""
     mechanism = OptStream(POLICY, samples=3, features=(equal_parts(12, 3), whole_period(12)), weights="size")
-    _, variances, precisions = mechanism._weights((4, 8, 12), 12)
+    _, variances, precisions = mechanism.weights_at((4, 8, 12), 12)
     assert variances.tolist() == [12.0] * 12
     assert precisions.tolist() == [1 / 3] * 3 + [1.0]
 

@@ -195,7 +195,7 @@ def _changed(
         if "policy" in changes:
             changes["policy"] = dataclasses.replace(example.policy, **changes["policy"])
         changed = dataclasses.replace(example, **changes)
-        changed.start()
+        changed.begin(1)
     except (TidegateError, ValueError, TypeError):
         return
     yield label, kind, changed

@@ -706,7 +706,7 @@ class OptStream(Periodic, SharingMechanism):
         count = int(state.numbers[COUNT])
         points = state.points[:count]
         before = state.before if state.numbers[BEGAN] or not count else points[0]
-        return np.concatenate([before[np.newaxis], points]), *self._weights(
+        return np.concatenate([before[np.newaxis], points]), *self.weights_at(
             tuple(state.times[:count].tolist()), length
         )
 
@@ -731,7 +731,7 @@ class OptStream(Periodic, SharingMechanism):
         return fitted
 
     @cached_property
-    def _weights(self) -> Any:
+    def weights_at(self) -> Any:
         """The curve through samples at given times, the variances of its steps, and the precisions of the sums."""
 
         def found(times: tuple[int, ...], length: int) -> tuple[Reconstruction, Floats, Floats]:

@@ -279,7 +279,7 @@ class PerLeafOptStream(HierarchicalOptStream):
     def _fit_nodes(self, state: State, curves: Floats, variances: Floats) -> Floats:
         """4. The leaves (steps × leaves) that fit the curves of all nodes and their sums best."""
         length = curves.shape[1]
-        _, _, precisions = self._weights((self.window,), length)
+        _, _, precisions = self.weights_at((self.window,), length)
         final = np.empty((length, self.columns))
         fit_nodes(
             curves,
