@@ -17,7 +17,7 @@ import polars as pl
 from experiments.comparison import COLOURS, answered, legend_below, ratio_with_interval, short
 from experiments.data import is_here, located, observations
 from experiments.experiment import Experiment, Judgement, Outcome, Row, Table
-from tidegate.audit.zoo.printed import Printed
+from tidegate.audit.direct import Printed
 from tidegate.audit.zoo.printed_clipping import as_printed
 from tidegate.bench.metrics import interval_of_mean, interval_of_share
 from tidegate.core.session import Session

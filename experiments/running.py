@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.audit import direct
-from tidegate.audit.zoo.printed import Printed
 from tidegate.core.session import Session
 
 
 def releases_of(mechanism: Any, values: Any) -> Any:
     """The releases of a whole stream."""
-    if isinstance(mechanism, Printed):
+    if isinstance(mechanism, direct.Printed):
         return direct.released(mechanism, values)
     return Session(mechanism).push_batch(values)

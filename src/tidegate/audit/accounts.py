@@ -81,7 +81,8 @@ def check(mechanism: Any, stream: npt.NDArray[np.int64], *, singly: bool = False
     refuses it says less than by how much it is overspent.
     """
     found = direct.recorded(mechanism, stream, singly=singly)
-    own = getattr(mechanism, "account", None)
+    printed = isinstance(mechanism, direct.Printed)
+    own = None if printed else getattr(mechanism, "account", None)
     if (
         own is None or type(own()) is Account
     ):  # others are judged by secrets, or by parts: what their logs verify
@@ -89,7 +90,7 @@ def check(mechanism: Any, stream: npt.NDArray[np.int64], *, singly: bool = False
         problem = _replayed(mechanism, found.charges, releases)
         if problem is not None:
             return problem
-    return _intruded(mechanism, stream) or _logged(mechanism, stream, singly)
+    return _intruded(mechanism, stream) or (None if printed else _logged(mechanism, stream, singly))
 
 
 def _replayed(mechanism: Any, charges: Charges, releases: Any) -> Problem | None:

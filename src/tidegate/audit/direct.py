@@ -1,13 +1,13 @@
 """A mechanism without a session: `begin` and `advance` alone. Charges are written down, and nothing is refused.
 
 For attacks and for the figures of papers, on data that are nobody's. A broken mechanism that charges more than its budget
-can be run here and nowhere else: a session refuses it.
+can be run here and nowhere else.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,24 @@ from tidegate.core.charges import NO_SPANS, Charges
 from tidegate.core.mechanism import Output, Reads, unit_of
 from tidegate.core.rows import Draws
 from tidegate.core.values import Matrix, ValueReader
+from tidegate.errors import InvalidParameter
 from tidegate.noise import current
 from tidegate.releases import Releases, Status
 
 Floats = npt.NDArray[np.float64]
+
+
+class Printed:
+    """A mechanism as its paper prints it: it loses more than it claims, and no session takes it."""
+
+    def account(self) -> NoReturn:
+        """Refuse: no account holds what it loses."""
+        raise InvalidParameter(
+            "mechanism",
+            type(self).__name__,
+            "one that keeps its promise",
+            "use the mechanism of the catalogue, or tidegate.audit.direct on data that are nobody's",
+        )
 
 
 class Recorded(NamedTuple):

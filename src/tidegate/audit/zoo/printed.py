@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tidegate.audit.direct import Printed
 from tidegate.core.charges import Charges
 from tidegate.core.mechanism import Matrix, Output, empty_output
 from tidegate.core.rows import Draws
@@ -24,10 +25,6 @@ from tidegate.mechanisms.w_event.publishing import Publishing
 from tidegate.noise import laplace
 from tidegate.noise.entropy import Source
 from tidegate.releases import Status
-
-
-class Printed:
-    """A mechanism as its paper prints it: it loses more than it claims."""
 
 
 @dataclass(frozen=True)

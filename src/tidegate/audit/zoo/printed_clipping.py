@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.audit.zoo.printed import Printed
+from tidegate.audit.direct import Printed
 from tidegate.core.arrays import Array
 from tidegate.core.charges import Integers
 from tidegate.mechanisms.clipping.clipped_sum import SUM, ClippedSum, State

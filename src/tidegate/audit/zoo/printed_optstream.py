@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.audit.zoo.printed import Printed
+from tidegate.audit.direct import Printed
 from tidegate.core.mechanism import Floats, Matrix
 from tidegate.mechanisms.optstream import l1_sampling as loop
 from tidegate.mechanisms.optstream.fourier import ONE, Fourier

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.audit import models
+from tidegate.audit.direct import Printed
 from tidegate.audit.intrusions import Intruded
 from tidegate.audit.subjects import Configured
 from tidegate.audit.zoo.animal import EXACT, PRINTED, REPLAY, Animal
@@ -168,7 +169,7 @@ class Regrouped(BudgetAbsorption):
         return joined(parts)
 
 
-class _Bare(Publishing):
+class _Bare(Printed, Publishing):
     """Pan-private as printed: what is in the cells is published without fresh noise."""
 
     reserve = 0
