@@ -24,13 +24,13 @@ import numpy as np
 
 import tidegate as tg
 from tidegate import mechanisms as old
-from tidegate._mechanisms.plain.uniform import Uniform
-from tidegate._mechanisms.tide.tide import Tide
 from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.core.postgres_log import Group
 from tidegate.core.session import Session
 from tidegate.core.sqlite_log import SQLiteLog
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.tide.tide import Tide
 
 W = 24
 POLICY = tg.WEvent(epsilon="1", w=W)

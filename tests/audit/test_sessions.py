@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.audit import session_accounts
 from tidegate.audit.auditor import audit
@@ -17,6 +16,7 @@ from tidegate.audit.subjects import Configured
 from tidegate.audit.verdicts import CLEAN, VIOLATES
 from tidegate.core.charges import Charges
 from tidegate.core.mechanism import Output
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.policy import Event, WEvent
 
 POLICY = WEvent(epsilon="1", w=3)

@@ -12,11 +12,7 @@ import numpy as np
 import pytest
 
 from tidegate import mechanisms as before
-from tidegate._mechanisms.counters.binary_tree import BinaryTree
 from tidegate._mechanisms.pegasus.pegasus import PeGaSus
-from tidegate._mechanisms.plain.blocks import Blocks
-from tidegate._mechanisms.plain.sample import Sample
-from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate._mechanisms.sampled.fast import Fast
 from tidegate._mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.core.errors import Halted
@@ -25,6 +21,10 @@ from tidegate.core.session import Session
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidParameter
 from tidegate.ledger import MemoryLedger
+from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.plain.blocks import Blocks
+from tidegate.mechanisms.plain.sample import Sample
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.policy import User
@@ -176,7 +176,7 @@ def test_a_block_that_spends_too_much_halts() -> None:
 def test_mechanisms_that_need_no_blocks_are_refused() -> None:
     """In one sentence."""
     rescue = RescueDP(User(epsilon="4", horizon=12), columns=4)  # follows what its window has spent
-    for inner in (PeGaSus(User(epsilon="1", horizon=5)), rescue, before.Uniform(HALF)):
+    for inner in (PeGaSus(User(epsilon="1", horizon=5)), rescue):
         with pytest.raises(InvalidParameter, match="without blocks"):
             Blocks(inner)
     assert Blocks(moved(INNER["laplace"])).policy.budget.total == Fraction(1)

@@ -12,18 +12,6 @@ import numpy as np
 import pytest
 
 import tidegate as tg
-from tidegate._mechanisms.clipping.clipped_average import ClippedAverage
-from tidegate._mechanisms.clipping.clipped_decay import ClippedDecay
-from tidegate._mechanisms.clipping.clipped_histogram import ClippedHistogram
-from tidegate._mechanisms.clipping.clipped_records import ClippedRecords
-from tidegate._mechanisms.clipping.clipped_sum import ClippedSum
-from tidegate._mechanisms.clipping.record_reader import RecordReader
-from tidegate._mechanisms.clipping.threshold import Threshold
-from tidegate._mechanisms.counters.binary_tree import BinaryTree
-from tidegate._mechanisms.counters.sliding_window_tree import SlidingWindowTree
-from tidegate._mechanisms.plain.sample import Sample
-from tidegate._mechanisms.plain.uniform import Uniform
-from tidegate._mechanisms.tide.tide import Tide
 from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.core import arrays
@@ -34,7 +22,19 @@ from tidegate.core.rows import Draws
 from tidegate.core.session import Session, charges_of
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.mechanisms.clipping import threshold as configured
+from tidegate.mechanisms.clipping.clipped_average import ClippedAverage
+from tidegate.mechanisms.clipping.clipped_decay import ClippedDecay
+from tidegate.mechanisms.clipping.clipped_histogram import ClippedHistogram
+from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
+from tidegate.mechanisms.clipping.record_reader import RecordReader
+from tidegate.mechanisms.clipping.threshold import Threshold
+from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
+from tidegate.mechanisms.plain.sample import Sample
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.tide.tide import Tide
 from tidegate.noise.entropy import current, install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.policy import Event, Policy, WEvent
@@ -370,9 +370,9 @@ def test_what_is_not_private_is_refused() -> None:
     policy = Event(epsilon="4", delta="1e-3", max_change=500, adjacency="replace")
     named: dict[str, Any] = {"exceeding": "0.1", "too_low": 0.1, "calibration": "paper"}
     with pytest.raises(InvalidParameter, match="calibration"):
-        ClippedSum(policy, horizon=2000, lag=30, threshold="smooth", **named)
+        Session(ClippedSum(policy, horizon=2000, lag=30, threshold="smooth", **named))
     with pytest.raises(InvalidParameter, match="calibration"):
-        Threshold(policy, sample=30, method="smooth", **named)
+        Session(Threshold(policy, sample=30, method="smooth", **named))
     with pytest.raises(InvalidParameter, match="drop delta"):
         Threshold(replace(POLICY, delta="1e-6"), sample=30, above=3)
     with pytest.raises(InvalidParameter, match="sample"):

@@ -12,21 +12,21 @@ from tests.transcripts import driver, record
 from tests.transcripts.cases import Case, cases, pieces, rows
 
 from tidegate import mechanisms as before
-from tidegate._mechanisms.clipping.clipped_average import ClippedAverage
-from tidegate._mechanisms.clipping.clipped_decay import ClippedDecay
-from tidegate._mechanisms.clipping.clipped_histogram import ClippedHistogram
-from tidegate._mechanisms.clipping.clipped_records import ClippedRecords
-from tidegate._mechanisms.clipping.clipped_sum import ClippedSum
-from tidegate._mechanisms.clipping.threshold import Threshold
-from tidegate._mechanisms.counters.binary_tree import BinaryTree
-from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.core.log import MemoryLog
 from tidegate.core.session import Session, charges_of
 from tidegate.core.values import ValueReader
 from tidegate.core.verify import verify
 from tidegate.mechanisms import clipped_records as records
+from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.mechanisms.clipping import threshold as thresholds
+from tidegate.mechanisms.clipping.clipped_average import ClippedAverage
+from tidegate.mechanisms.clipping.clipped_decay import ClippedDecay
+from tidegate.mechanisms.clipping.clipped_histogram import ClippedHistogram
+from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
+from tidegate.mechanisms.clipping.threshold import Threshold
+from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.releases import Status

@@ -13,7 +13,6 @@ import pytest
 from tests.runtime.conftest import Postgres, postgres  # noqa: F401  a fixture
 
 import tidegate as tg
-from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.core import arrays, commit
@@ -24,6 +23,7 @@ from tidegate.core.session import Session
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidParameter
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.releases import Status

@@ -9,11 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidegate._mechanisms.optstream.fourier import Fourier
-from tidegate._mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
-from tidegate._mechanisms.optstream.opt_stream import OptStream
-from tidegate._mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
-from tidegate._mechanisms.optstream.periods import Revised
 from tidegate.core.errors import AccountRefused, Halted
 from tidegate.core.log import MemoryLog
 from tidegate.core.session import Session
@@ -21,6 +16,11 @@ from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.optstream.feature_trees import parts, whole_period
+from tidegate.mechanisms.optstream.fourier import Fourier
+from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
+from tidegate.mechanisms.optstream.opt_stream import OptStream
+from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
+from tidegate.mechanisms.optstream.periods import Revised
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.noise.laws import LEFT
@@ -305,7 +305,7 @@ def test_printed_calibrations_are_refused() -> None:
         (PerLeafOptStream, {"policy": POLICY, "hierarchy": TREE}),
     ):
         with pytest.raises(InvalidParameter, match="calibration"):
-            kind(**named, calibration="paper")
+            Session(kind(**named, calibration="paper"))
 
 
 def test_samples_per_leaf_are_for_fixed_units() -> None:
@@ -313,7 +313,7 @@ def test_samples_per_leaf_are_for_fixed_units() -> None:
     with pytest.raises(InvalidParameter, match="per_leaf"):
         PerLeafOptStream(POLICY, hierarchy=TREE, samples=3)
     with pytest.raises(InvalidParameter, match="PerLeafOptStream"):
-        HierarchicalOptStream(FIXED, hierarchy=TREE, samples=3, adaptive=True, per_leaf=True)
+        Session(HierarchicalOptStream(FIXED, hierarchy=TREE, samples=3, adaptive=True, per_leaf=True))
 
 
 def test_huge_values_and_huge_windows() -> None:

@@ -9,27 +9,27 @@ import numpy as np
 import pytest
 
 from tidegate import mechanisms as before
-from tidegate._mechanisms.counters.binary_tree import BinaryTree
-from tidegate._mechanisms.counters.factorization import Factorization
-from tidegate._mechanisms.counters.hybrid_tree import HybridTree
-from tidegate._mechanisms.counters.sliding_window_tree import SlidingWindowTree
-from tidegate._mechanisms.optstream.fourier import Fourier
-from tidegate._mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
-from tidegate._mechanisms.optstream.opt_stream import OptStream
-from tidegate._mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
 from tidegate._mechanisms.pegasus.backward_smoothing import BackwardSmoothing
 from tidegate._mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
 from tidegate._mechanisms.pegasus.pegasus import PeGaSus
-from tidegate._mechanisms.plain.sample import Sample
-from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate._mechanisms.sampled.fast import Fast
 from tidegate._mechanisms.sampled.rescue_dp import RescueDP
-from tidegate._mechanisms.swellfish.swellfish import Swellfish
 from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.core.log import MemoryLog
 from tidegate.core.session import Session
 from tidegate.core.verify import verify
+from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.counters.factorization import Factorization
+from tidegate.mechanisms.counters.hybrid_tree import HybridTree
+from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
+from tidegate.mechanisms.optstream.fourier import Fourier
+from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
+from tidegate.mechanisms.optstream.opt_stream import OptStream
+from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
+from tidegate.mechanisms.plain.sample import Sample
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.swellfish.swellfish import Swellfish
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 
@@ -43,6 +43,7 @@ MOVED: dict[type[Any], type[Any]] = {
     before.BackwardSmoothing: BackwardSmoothing,
     before.OptStream: OptStream,
     before.HierarchicalOptStream: HierarchicalOptStream,
+    before.PerLeafOptStream: PerLeafOptStream,
     before.Fourier: Fourier,
     before.BinaryTree: BinaryTree,
     before.HybridTree: HybridTree,
@@ -57,7 +58,7 @@ LENGTH = 70
 
 def moved(old: Any) -> Any:
     """The same configuration on the new core."""
-    kind = PerLeafOptStream if getattr(old, "per_leaf", False) else MOVED[type(old)]
+    kind = MOVED[type(old)]
     return kind(**{each.name: getattr(old, each.name) for each in fields(old)})
 
 

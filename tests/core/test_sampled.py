@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate._mechanisms.sampled.fast import Fast
 from tidegate._mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.core.log import MemoryLog
 from tidegate.core.session import Session
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidParameter
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.sampled.pid import Pid
 from tidegate.noise.entropy import UNBUFFERED, install
 from tidegate.noise.laws import DRAWN, TAKEN, most_named

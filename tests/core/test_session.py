@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 import tidegate as tg
-from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.core.charges import Charges
 from tidegate.core.commit import AMENDED, HALTED, RESTARTED, Commit
@@ -30,6 +29,7 @@ from tidegate.core.session import Session, plan_amendment
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.releases import Status

@@ -10,7 +10,6 @@ import pytest
 
 import tidegate as tg
 from tidegate import mechanisms as before
-from tidegate._mechanisms.swellfish.swellfish import Swellfish
 from tidegate.core.charges import Charges, Span, span_rows
 from tidegate.core.commit import HALTED
 from tidegate.core.errors import AccountRefused, Halted
@@ -20,6 +19,7 @@ from tidegate.core.session import Session, charges_of
 from tidegate.core.verify import account_from, verify
 from tidegate.errors import BudgetExceeded, InvalidInput
 from tidegate.ledger import MemoryLedger
+from tidegate.mechanisms.swellfish.swellfish import Swellfish
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.policy import Clock, Secret, Specification

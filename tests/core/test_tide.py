@@ -13,15 +13,14 @@ import numpy as np
 import pytest
 
 import tidegate as tg
-from tidegate._mechanisms.tide.ahead import SHARED_STREAM, Ahead, empty_secret
-from tidegate._mechanisms.tide.tide import ORIGIN, STEP, Tide
 from tidegate.core import arrays
 from tidegate.core.log import Log, MemoryLog
 from tidegate.core.mechanism import unit_of
 from tidegate.core.session import OUTPUTS, Session, charges_of
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.verify import verify
-from tidegate.mechanisms.tide.kernels.loop import (
+from tidegate.mechanisms.tide.ahead import SHARED_STREAM, Ahead, empty_secret
+from tidegate.mechanisms.tide.plan import (
     EIGHTHS,
     END,
     ENDLESS,
@@ -33,6 +32,7 @@ from tidegate.mechanisms.tide.kernels.loop import (
     POSITION,
     TAKEN,
 )
+from tidegate.mechanisms.tide.tide import ORIGIN, STEP, Tide
 from tidegate.mechanisms.tide.tide import Tide as Former
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy

@@ -13,11 +13,6 @@ from tests.transcripts import driver, record
 from tests.transcripts.cases import Case, cases, pieces
 
 from tidegate import mechanisms as before
-from tidegate._mechanisms.optstream.fourier import Fourier
-from tidegate._mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
-from tidegate._mechanisms.optstream.opt_stream import OptStream
-from tidegate._mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
-from tidegate._mechanisms.optstream.periods import Revised, revision
 from tidegate._mechanisms.pegasus.backward_smoothing import BackwardSmoothing
 from tidegate._mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
 from tidegate._mechanisms.pegasus.pegasus import PeGaSus
@@ -26,6 +21,11 @@ from tidegate.core.mechanism import unit_of
 from tidegate.core.session import Session, charges_of
 from tidegate.core.verify import verify
 from tidegate.errors import TidegateError
+from tidegate.mechanisms.optstream.fourier import Fourier
+from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
+from tidegate.mechanisms.optstream.opt_stream import OptStream
+from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
+from tidegate.mechanisms.optstream.periods import Revised, revision
 from tidegate.testing.entropy import fixed_entropy
 
 MOVED: dict[type[Any], type[Any]] = {
@@ -34,6 +34,7 @@ MOVED: dict[type[Any], type[Any]] = {
     before.BackwardSmoothing: BackwardSmoothing,
     before.OptStream: OptStream,
     before.HierarchicalOptStream: HierarchicalOptStream,
+    before.PerLeafOptStream: PerLeafOptStream,
     before.Fourier: Fourier,
 }
 FAMILIES = ("pegasus", "optstream")
@@ -44,7 +45,7 @@ ELSEWHERE = ("radius", "revised radius", "last radius", "spent")
 
 def moved(old: Any) -> Any:
     """The same configuration on the core."""
-    kind = PerLeafOptStream if getattr(old, "per_leaf", False) else MOVED[type(old)]
+    kind = MOVED[type(old)]
     return kind(**{each.name: getattr(old, each.name) for each in fields(old)})
 
 

@@ -11,13 +11,13 @@ from tests.core.test_same_as_before import LENGTH, examples, moved, stream
 from tidegate import WEvent
 from tidegate import mechanisms as before
 from tidegate._mechanisms.pegasus.pegasus import PeGaSus
-from tidegate._mechanisms.plain.sample import Sample
-from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate._mechanisms.sampled.fast import Fast
-from tidegate._mechanisms.tide.tide import Tide
 from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.core.session import Session
 from tidegate.intervals import Errors, Filtered, Held, ratio_bounds, sum_radius, sum_variance
+from tidegate.mechanisms.plain.sample import Sample
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.tide.tide import Tide
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.releases import Releases

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tidegate.errors import BudgetExceeded, InvalidParameter
 from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import Blocks, Fast, Sample, Uniform
-from tidegate.mechanisms.plain.blocks import BlocksRun, blocks_met
+from tidegate.mechanisms.plain.blocks import blocks_met
+from tidegate.mechanisms.plain.blocks_run import BlocksRun
 from tidegate.policy import User, WEvent
 from tidegate.testing.conformance import same
 from tidegate.testing.entropy import CountingEntropy, fixed_entropy, install, zero_noise

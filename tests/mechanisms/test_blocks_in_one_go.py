@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tidegate.errors import BudgetExceeded
 from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import BinaryTree, Blocks, Fast, PeGaSus, RescueDP, Sample, Uniform
-from tidegate.mechanisms.plain.blocks import repeats
-from tidegate.mechanisms.plain.uniform import UniformRun
+from tidegate.mechanisms.plain.blocks_run import repeats
+from tidegate.mechanisms.plain.uniform_run import UniformRun
 from tidegate.mechanisms.sampled.fast_run import FastRun
 from tidegate.mechanisms.sampled.grouping import Grouping
 from tidegate.noise.fixed import FixedEntropy
@@ -93,7 +93,7 @@ def test_blocks_in_one_go_are_the_blocks_one_by_one(kind, monkeypatch):
     ends = []
     for quick in (True, False):
         if not quick:
-            monkeypatch.setattr("tidegate.mechanisms.plain.blocks.repeats", lambda kind: False)
+            monkeypatch.setattr("tidegate.mechanisms.plain.blocks_run.repeats", lambda kind: False)
         with fixed_entropy(4):
             run = mechanism.start()
             run.push(rows[0])

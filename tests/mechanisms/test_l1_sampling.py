@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.mechanisms import OptStream
-from tidegate.mechanisms.optstream.kernels import sampling as loop
+from tidegate.mechanisms.optstream import l1_sampling as loop
 from tidegate.mechanisms.optstream.l1_sampling import L1Sampler, L1Sampling, line_score
 from tidegate.noise import current, laplace
 from tidegate.testing.entropy import fixed_entropy, zero_noise

@@ -14,9 +14,9 @@ import tidegate as tg
 from tidegate.errors import InvalidParameter, LedgerMismatch
 from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import HierarchicalOptStream
+from tidegate.mechanisms.optstream import l1_sampling as loop
+from tidegate.mechanisms.optstream import node_curves
 from tidegate.mechanisms.optstream.feature_trees import equal_parts, parts_of_day, whole_period
-from tidegate.mechanisms.optstream.kernels import node_curves
-from tidegate.mechanisms.optstream.kernels import sampling as loop
 from tidegate.mechanisms.optstream.l1_sampling import L1Sampler, L1Sampling, chosen_steps
 from tidegate.mechanisms.optstream.reconstruction import Reconstruction
 from tidegate.noise import current, laplace

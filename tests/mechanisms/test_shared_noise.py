@@ -17,7 +17,7 @@ import tidegate as tg
 from tidegate.errors import BudgetExceeded, InvalidParameter, LedgerMismatch
 from tidegate.ledger import MemoryLedger, SQLiteLedger
 from tidegate.mechanisms import Uniform as Plain
-from tidegate.mechanisms.plain.uniform import UniformRun
+from tidegate.mechanisms.plain.uniform_run import UniformRun
 from tidegate.mechanisms.shared_noise import GroupedNoise
 from tidegate.noise import expected_absolute_laplace
 from tidegate.noise.entropy import UNBUFFERED

@@ -14,9 +14,9 @@ from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter, Ledg
 from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import Threshold
 from tidegate.mechanisms.clipping import smooth_sensitivity
-from tidegate.mechanisms.clipping.kernels import smooth_quantile
 from tidegate.mechanisms.clipping.printed_threshold import printed_constants
-from tidegate.mechanisms.clipping.released_threshold import ReleasedThreshold
+from tidegate.mechanisms.clipping.smooth_sensitivity import smooth_quantile
+from tidegate.mechanisms.clipping.threshold import ReleasedThreshold
 from tidegate.noise import install
 from tidegate.policy import Event, Secret, Specification, Swellfish, User, WEvent
 from tidegate.testing.entropy import CountingEntropy

@@ -14,7 +14,7 @@ import tidegate as tg
 from tidegate.errors import InvalidParameter
 from tidegate.ledger.kernels import LAST
 from tidegate.mechanisms import Sample, Tide, Uniform, snapshot
-from tidegate.mechanisms.tide.kernels import loop
+from tidegate.mechanisms.tide import loop_run as loop
 from tidegate.mechanisms.tide.schedule import choices, numbers_of_measurements, span_of
 from tidegate.structures.kernels import tracking as t
 from tidegate.structures.kernels.state_space import begin
@@ -157,7 +157,7 @@ def test_no_window_is_ever_overspent(window, epsilon, seed):
 @pytest.mark.parametrize("noise", ["laplace", "semiorder", "gaussian"])
 def test_decisions_depend_on_measurements_only(monkeypatch, noise):
     """Two raw streams with equal measurements have equal schedules, states and releases, whatever lies between."""
-    import tidegate.mechanisms.tide.run as module
+    import tidegate.mechanisms.tide.tide_run as module
 
     gaussian = noise == "gaussian"
     policy = tg.WEvent(rho="0.001", w=24) if gaussian else tg.WEvent(epsilon="0.5", w=24)

@@ -9,7 +9,7 @@ import tidegate as tg
 from tidegate.errors import InvalidParameter, LedgerMismatch
 from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import Tide
-from tidegate.mechanisms.tide.kernels import loop
+from tidegate.mechanisms.tide import loop_run as loop
 from tidegate.noise import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.releases import Status

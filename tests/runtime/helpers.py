@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -86,11 +85,15 @@ def settings(folder: Path, *changes: tuple[str, str]) -> Config:
 
 
 def release(config: Config, **more: Any) -> Pipeline:
-    """Release everything; returns the closed stream."""
+    """Release everything; returns the closed pipeline."""
     queries = one(config)
-    with open_pipeline(queries, **more) as pipeline, closing(queries.open(pipeline.position)) as intake:
-        pipeline.drive(intake)
-        pipeline.finish()
+    with open_pipeline(queries, **more) as pipeline:
+        intake = queries.open(pipeline.position)
+        try:
+            pipeline.drive(intake)
+            pipeline.finish()
+        finally:
+            intake.close()
     return pipeline
 
 

@@ -14,7 +14,7 @@ from tests.runtime.helpers import blocks, release, settings, write_events
 from tidegate.errors import LedgerBusy, LedgerMismatch
 from tidegate.ingest.errors import MissingReading
 from tidegate.mechanisms import Sample, Uniform
-from tidegate.mechanisms.plain.uniform import UniformRun
+from tidegate.mechanisms.plain.uniform_run import UniformRun
 from tidegate.policy import WEvent
 from tidegate.releases import Release, Releases, Status
 from tidegate.runtime import SinkError, Stream, StreamChanged, open_store, open_stream

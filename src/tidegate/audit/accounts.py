@@ -20,7 +20,7 @@ from tidegate.audit.subjects import Stopwatch
 from tidegate.errors import TidegateError
 from tidegate.ledger.parallel import ParallelLedger
 from tidegate.mechanisms.mechanism import Mechanism, Run
-from tidegate.mechanisms.plain.blocks import BlocksRun
+from tidegate.mechanisms.plain.blocks_run import BlocksRun
 from tidegate.mechanisms.w_event.pan_private import SINGLE
 from tidegate.mechanisms.w_event.publishing import Publishing
 from tidegate.noise import Source

@@ -22,7 +22,7 @@ from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.sampled.fast import Fast
 from tidegate.mechanisms.shared_noise import Sharing, SharingMechanism
-from tidegate.mechanisms.tide.kernels import loop
+from tidegate.mechanisms.tide import plan
 from tidegate.mechanisms.tide.tide import Tide
 from tidegate.mechanisms.w_event.publishing import Publishing
 from tidegate.policy import Pure
@@ -133,7 +133,7 @@ def undercharged(mechanism: Mechanism) -> Price | None:
     if isinstance(mechanism, Tide):
         tables = mechanism.choices
         if not tables.gaussian:
-            units, charges = tables.units, tables.shares[:, loop.CHARGE]
+            units, charges = tables.units, tables.shares[:, plan.CHARGE]
             priced = [(law, charge / units) for law, charge in zip(tables.laws, charges, strict=True)]
     elif mechanism.sharing is not None:
         priced, pays = (

@@ -59,7 +59,8 @@ def _facts(queries: Any, made: Any) -> dict[str, Any]:
     from tidegate.errors import without_secrets
     from tidegate.pipeline.outputs import placed
 
-    begins = {part.name: made.begun.get(part.name, made.first[part.name]) - 1 for part in queries.parts}
+    first_steps = {**made.first, **made.begun}
+    begins = {part.name: first_steps[part.name] - 1 for part in queries.parts}
     found = []
     for part in queries.parts:
         first = made.begun.get(part.name)

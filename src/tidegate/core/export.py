@@ -86,7 +86,7 @@ def losses(log: Log | Iterable[Row]) -> list[Loss]:
     Examples
     --------
     >>> import tidegate as tg
-    >>> from tidegate._mechanisms.plain.uniform import Uniform
+    >>> from tidegate.mechanisms.plain.uniform import Uniform
     >>> from tidegate.core.log import MemoryLog
     >>> from tidegate.core.session import Session
     >>> log = MemoryLog()

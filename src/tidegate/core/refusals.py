@@ -113,7 +113,7 @@ def explain_refusal(
     Examples
     --------
     >>> import tidegate as tg
-    >>> from tidegate._mechanisms.plain.uniform import Uniform
+    >>> from tidegate.mechanisms.plain.uniform import Uniform
     >>> session = Session(Uniform(tg.WEvent(epsilon="1", w=4), noise="laplace"))
     >>> _ = session.push_batch([5, 0, 2])
     >>> print(explain_refusal(session, units=2))

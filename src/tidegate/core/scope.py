@@ -89,7 +89,7 @@ def part_of(mechanism: Mechanism, share: Fraction) -> Mechanism:
     Examples
     --------
     >>> import tidegate as tg
-    >>> from tidegate._mechanisms.plain.uniform import Uniform
+    >>> from tidegate.mechanisms.plain.uniform import Uniform
     >>> part_of(Uniform(tg.WEvent(epsilon="1", w=3)), Fraction(1, 3)).policy
     WEvent(epsilon='1/3', w=3)
     """

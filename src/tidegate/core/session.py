@@ -288,7 +288,7 @@ class Session:
     Examples
     --------
     >>> import tidegate as tg
-    >>> from tidegate._mechanisms.plain.uniform import Uniform
+    >>> from tidegate.mechanisms.plain.uniform import Uniform
     >>> with Session(Uniform(tg.WEvent(epsilon="1", w=24), columns=3)) as session:
     ...     release = session.push([12, 0, 7])
     >>> release.values.shape, session.step
@@ -826,7 +826,7 @@ def plan_amendment(
     Examples
     --------
     >>> import tidegate as tg
-    >>> from tidegate._mechanisms.plain.uniform import Uniform
+    >>> from tidegate.mechanisms.plain.uniform import Uniform
     >>> from tidegate.core.log import MemoryLog
     >>> log = MemoryLog()
     >>> _ = Session(Uniform(tg.WEvent(epsilon="1", w=24)), log).push_batch([[1], [2]])

@@ -37,6 +37,7 @@ __all__ = [
     "Mechanism",
     "OptStream",
     "PeGaSus",
+    "PerLeafOptStream",
     "RescueDP",
     "Run",
     "Sample",
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
         HierarchicalOptStream as HierarchicalOptStream,
     )
     from tidegate.mechanisms.optstream.opt_stream import OptStream as OptStream
+    from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream as PerLeafOptStream
     from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing as BackwardSmoothing
     from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus as HierarchicalPeGaSus
     from tidegate.mechanisms.pegasus.pegasus import PeGaSus as PeGaSus

@@ -6,7 +6,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +28,10 @@ from tidegate.structures.clamping import read_clamp
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from tidegate.core.charges import Charges
+    from tidegate.core.mechanism import Output
+    from tidegate.core.rows import Draws
+    from tidegate.intervals import Fold
     from tidegate.noise.kinds import Kind
     from tidegate.releases import Releases
     from tidegate.structures.hierarchy import Hierarchy
@@ -299,6 +303,52 @@ class Mechanism(ABC):
     def printed_loss(self) -> Fraction | None:
         """How many times its budget a printed calibration loses; None: more than once, by a number that is not known."""
         return None
+
+    # what a session asks; see `tidegate.core.mechanism` ----------------------------------------------------------
+
+    @property
+    def more(self) -> tuple[str, ...]:
+        """Names of what it releases besides values, in the order of `Output.more`."""
+        return ()
+
+    @property
+    def revised(self) -> tuple[str, ...]:
+        """Names of what it releases about earlier steps, in the order of `Output.revised`."""
+        return ()
+
+    @property
+    def most_spans(self) -> int:
+        """The most spans that can meet a window; public."""
+        return 0
+
+    @property
+    def noise_in_state(self) -> bool:
+        """Whether the state holds noise that is still to be used: then a copy of a log begins anew."""
+        return False
+
+    if TYPE_CHECKING:  # abstract as soon as all families have them
+
+        def begin(self, first: int) -> Any:
+            """The state before the first step, when no window has spent anything."""
+
+        def public(self, state: Any, first: int, count: int) -> Charges:
+            """What the next steps cost at least, whatever the data are: refused before a random word is drawn."""
+
+        def advance(self, state: Any, rows: Matrix, first: int, noise: Draws) -> Output:
+            """Release the next steps and change the state; what it raises ends the session."""
+
+    def intervals(self) -> Fold | None:
+        """A fold over releases that says how far values may be off; None where nothing is known.
+
+        Where nothing else is said, a value is the truth and noise of its law, or stays until the next one is measured.
+        """
+        from tidegate.intervals import ByLaw, Held  # loads the compiler
+
+        if self.law is None:
+            return None
+        if self.holds:
+            return Held(self.outputs, replace(self.law, rounded=self.rounded_by), self.law)
+        return ByLaw(self.outputs, self.law)
 
     @abstractmethod
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Run:

@@ -577,17 +577,3 @@ def last_step(ledger: Ledger, end: int) -> int:
     """Where a period that would end at a step ends: with the stream, if that is earlier."""
     horizon = ledger.policy.horizon
     return end if horizon is None else min(end, horizon)
-
-
-def summable(rows: Matrix, steps: int) -> Matrix:
-    """Grid units of which so many steps add up within 62 bits: cut at a public bound, each by its own value alone.
-
-    Examples
-    --------
-    >>> summable(np.array([[5], [-(2**53)]]), 4096).ravel().tolist() == [5, -(2**50)]
-    True
-    """
-    most = 2**62 // steps
-    if most >= LARGEST or most_extreme(rows.ravel()) <= most:
-        return rows
-    return np.clip(rows, -most, most)

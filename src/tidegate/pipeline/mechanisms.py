@@ -20,7 +20,7 @@ def on_core(configured: Configured) -> Mechanism:
     --------
     >>> import tidegate as tg
     >>> type(on_core(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=3)))).__module__
-    'tidegate._mechanisms.plain.uniform'
+    'tidegate.mechanisms.plain.uniform'
     """
     if hasattr(configured, "advance"):  # it is one of the core already
         already: Any = configured

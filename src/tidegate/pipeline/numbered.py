@@ -150,7 +150,10 @@ class ReleaseReader:
             if self._revises:
                 pairs = zip(chunk.step.tolist(), chunk.units.tolist(), strict=True)
                 self._spent.update((step, units) for step, units in pairs if units)
-            self.gaps.learn(releases, np.zeros(self._columns, np.bool_) if missing is None else missing[0])
+            if self._masks is not None:
+                self.gaps.learn(
+                    releases, np.zeros(self._columns, np.bool_) if missing is None else missing[0]
+                )
             found, last = [self._withheld(chunk, missing)], chunk.last
         revised = releases.revised
         if revised is not None and len(revised):

@@ -78,7 +78,8 @@ def answered(released: Released, answer: Answer, beside: Mapping[str, Released])
     operator, other = answer.ask(), None
     if answer.beside is not None:
         found = beside[answer.beside]
-        other = Beside(found.chunks, independent_noise(found.config), since=0)
+        since = max(released.scope.first, found.scope.first) - 1
+        other = Beside(found.chunks, independent_noise(found.config), since=since)
         other.begin()
     noise, steps = independent_noise(released.config), 0
     newest: tuple[Row, ...] = ()

@@ -12,17 +12,18 @@ from typing import Any
 
 import numpy as np
 
-import tidegate._mechanisms as package
-from tidegate._mechanisms.clipping.clipped_records import ClippedRecords
-from tidegate._mechanisms.clipping.threshold import Threshold
-from tidegate._mechanisms.counters.binary_tree import BinaryTree
-from tidegate._mechanisms.counters.sliding_window_tree import SlidingWindowTree
-from tidegate._mechanisms.plain.blocks import Blocks
-from tidegate._mechanisms.plain.sample import Sample
-from tidegate._mechanisms.plain.uniform import Uniform
+import tidegate._mechanisms
+import tidegate.mechanisms
 from tidegate._mechanisms.sampled.fast import Fast
 from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.errors import InvalidParameter
+from tidegate.mechanisms.clipped_records import ClippedRecords
+from tidegate.mechanisms.clipping.threshold import Threshold
+from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
+from tidegate.mechanisms.plain.blocks import Blocks
+from tidegate.mechanisms.plain.sample import Sample
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.policy import Event, User, WEvent
 from tidegate.structures.value_bins import ValueBins
 from tidegate.testing.trials import Subject
@@ -33,11 +34,12 @@ BOUND = 500
 
 def mechanisms() -> Iterator[type[Any]]:
     """All classes of the package that are mechanisms, in the order of their files."""
-    for module in walk_packages(package.__path__, package.__name__ + "."):
-        for found in vars(import_module(module.name)).values():
-            own = inspect.isclass(found) and found.__module__ == module.name
-            if own and all(hasattr(found, name) for name in ASKED):
-                yield found
+    for package in (tidegate.mechanisms, tidegate._mechanisms):
+        for module in walk_packages(package.__path__, package.__name__ + "."):
+            for found in vars(import_module(module.name)).values():
+                own = inspect.isclass(found) and found.__module__ == module.name
+                if own and all(hasattr(found, name) for name in ASKED) and not inspect.isabstract(found):
+                    yield found
 
 
 def subjects() -> Iterator[Subject]:

@@ -16,7 +16,8 @@ from tidegate.audit.subjects import Callee
 from tidegate.audit.zoo.animal import FAILURE, MISUSED, MODEL, REPLAY, Animal, Floats, Independent, noise
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Row
-from tidegate.mechanisms.plain.uniform import Uniform, UniformRun
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.plain.uniform_run import UniformRun
 from tidegate.noise.entropy import Elements, Keystream, Words
 from tidegate.policy import Event
 from tidegate.releases import Release

@@ -29,12 +29,12 @@ class _Grouped(PeGaSus):
         grouper, advance = run._grouper, run._grouper.advance
 
         def changed(*given: Any) -> None:
-            self.advance(grouper, advance, *given)
+            self.change(grouper, advance, *given)
 
         grouper.advance = changed
         return run
 
-    def advance(self, grouper: Any, advance: Any, *given: Any) -> None:
+    def change(self, grouper: Any, advance: Any, *given: Any) -> None:
         """Group and smooth some steps."""
         raise NotImplementedError
 
@@ -42,7 +42,7 @@ class _Grouped(PeGaSus):
 class ThresholdNoiseKept(_Grouped):
     """ρ is drawn for the first group only, and kept for all that follow."""
 
-    def advance(self, grouper: Any, advance: Any, *given: Any) -> None:
+    def change(self, grouper: Any, advance: Any, *given: Any) -> None:
         """The thresholds of the first step."""
         first, counts, noisy, weights, tests, thresholds, values, groups = given
         if first == 1:
@@ -55,7 +55,7 @@ class ThresholdNoiseKept(_Grouped):
 class TestNoiseKept(_Grouped):
     """ν is drawn once and used for every test."""
 
-    def advance(self, grouper: Any, advance: Any, *given: Any) -> None:
+    def change(self, grouper: Any, advance: Any, *given: Any) -> None:
         """The noise of the first step's test."""
         first, counts, noisy, weights, tests, thresholds, values, groups = given
         if first == 1:
@@ -84,7 +84,7 @@ class DeviationOfOne(PeGaSus):
 class ThresholdFromTheData(_Grouped):
     """θ is fifty times the largest count of the stream."""
 
-    def advance(self, grouper: Any, advance: Any, *given: Any) -> None:
+    def change(self, grouper: Any, advance: Any, *given: Any) -> None:
         """With another limit."""
         grouper.limit = 50 * int(given[1].max())
         advance(*given)

@@ -51,11 +51,11 @@ class ClippedAverage(LearnedClip):
 
     Examples
     --------
+    >>> from tidegate.core.session import Session
     >>> mechanism = ClippedAverage(Event(epsilon="1", max_change=1440), lag=1000, window=60)
-    >>> run = mechanism.start()
-    >>> releases = run.push_batch([30] * 1500)
-    >>> releases.fresh.sum(), run.clip < 1440
-    (np.int64(500), True)
+    >>> releases = Session(mechanism).push_batch([30] * 1500)
+    >>> int(releases.fresh.sum()), bool(releases.clip[-1] < 1440)
+    (500, True)
 
     References
     ----------

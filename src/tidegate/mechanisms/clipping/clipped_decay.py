@@ -48,10 +48,11 @@ class ClippedDecay(LearnedClip):
 
     Examples
     --------
-    >>> run = ClippedDecay(Event(epsilon="1", max_change=1440), lag=1000, factor="0.9").start()
-    >>> releases = run.push_batch([30] * 1500)
-    >>> releases.fresh.sum(), run.clip < 1440
-    (np.int64(500), True)
+    >>> from tidegate.core.session import Session
+    >>> mechanism = ClippedDecay(Event(epsilon="1", max_change=1440), lag=1000, factor="0.9")
+    >>> releases = Session(mechanism).push_batch([30] * 1500)
+    >>> int(releases.fresh.sum()), bool(releases.clip[-1] < 1440)
+    (500, True)
 
     References
     ----------

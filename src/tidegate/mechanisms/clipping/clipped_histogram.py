@@ -10,7 +10,8 @@ import numpy as np
 
 from tidegate.exact import whole
 from tidegate.ledger import Ledger
-from tidegate.mechanisms.clipping.learned_clip import LearnedClip, LearnedClipRun
+from tidegate.mechanisms.clipping.learned_clip import LearnedClip
+from tidegate.mechanisms.clipping.learned_clip_run import ClippedHistogramRun
 from tidegate.mechanisms.counters.hybrid_tree import HybridTree
 from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate.mechanisms.mechanism import Matrix, Mechanism
@@ -23,9 +24,9 @@ class ClippedHistogram(LearnedClip):
     """Release at every step how many observations lie in each of `bins` bins up to a learnt threshold, and above it.
 
     A histogram whose bins reach to a cautious bound B has nearly all values in its first ones. Here the first m
-    observations buy a threshold τ = min(r·τ̂, B), public from then on (`run.edges`); every later one is counted in its bin
-    below τ or in the one above. Counts are of all observations since, or of the last `window`. Runs for ever. For use
-    from Python: a configuration file has one value a column.
+    observations buy a threshold τ = min(r·τ̂, B), public from then on; every later one is counted in its bin below τ or in
+    the one above. `edges(clip)` are the lower ends of the bins, for a clip in grid units. Counts are of all observations
+    since, or of the last `window`. Runs for ever. For use from Python: a configuration file has one value a column.
 
     Parameters
     ----------
@@ -55,8 +56,10 @@ class ClippedHistogram(LearnedClip):
 
     Examples
     --------
-    >>> run = ClippedHistogram(Event(epsilon="1", max_change=1440), lag=1000, bins=8).start()
-    >>> run.push_batch(np.arange(1500) % 40).values.shape, len(run.edges)
+    >>> from tidegate.core.session import Session
+    >>> mechanism = ClippedHistogram(Event(epsilon="1", max_change=1440), lag=1000, bins=8)
+    >>> releases = Session(mechanism).push_batch(np.arange(1500) % 40)
+    >>> releases.values.shape, len(mechanism.edges(int(releases.clip[-1])))
     ((1500, 9), 9)
 
     References
@@ -81,7 +84,7 @@ class ClippedHistogram(LearnedClip):
         """The bins up to the threshold, and the one above."""
         return self.bins + 1
 
-    def counter(self, clip: int) -> Mechanism:
+    def counter(self, clip: int) -> HybridTree | SlidingWindowTree:
         """Counts of all bins, of which a changed observation changes two."""
         policy = self.policy_for(1, "replace")
         if self.window is None:
@@ -121,14 +124,3 @@ class ClippedHistogram(LearnedClip):
             cls(event, lag=24, above=4, bins=5, window=12, grid="0.01"),
             cls(WEvent(epsilon="3", max_change=500, w=3, adjacency="replace"), lag=41, above=5, bins=1),
         ]
-
-
-class ClippedHistogramRun(LearnedClipRun):
-    """ClippedHistogram at work."""
-
-    mechanism: ClippedHistogram
-
-    @property
-    def edges(self) -> Values | None:
-        """The lower ends of the bins in the values' unit, once the threshold is known; the last is it. Public."""
-        return self.mechanism.edges(self._limit) * self._grid if self._limit else None

@@ -7,21 +7,44 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
+from tidegate.core.arrays import Array
+from tidegate.core.charges import Charges, Integers
+from tidegate.core.mechanism import Floats, Matrix, Output
+from tidegate.core.rows import Draws
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, one_of, proper, whole
 from tidegate.ledger import Ledger
+from tidegate.mechanisms.clipping.clipped_releases import ClippedReleases
 from tidegate.mechanisms.clipping.clipped_sum_run import ClippedSumRun
+from tidegate.mechanisms.clipping.nested import Nested, Rows
 from tidegate.mechanisms.clipping.threshold import PRINTED_LOSS, Threshold
 from tidegate.mechanisms.counters.binary_tree import BinaryTree, levels_of
+from tidegate.mechanisms.counters.tree import Trees, refuse_beyond
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.noise import prepare, variance_laplace
+from tidegate.noise import laplace_one, prepare, variance_laplace
+from tidegate.noise.entropy import Source
 from tidegate.policy import Approximate, Event, Policy, User, WEvent
+from tidegate.releases import Releases, Status
 
 WAIT = 50_000  # steps after which a default lag ends at the latest
 ROOM = 3  # observations left above the threshold by default, in units of the rank's noise scale
 TARGET = 100  # observations of the whole stream that the default multiplier leaves above, over ε
+PUSHED, CLIP = 0, 1  # positions in `State.numbers`
+SUM, VARIANCE = 0, 1  # positions in `State.first`
+
+
+class State(NamedTuple):
+    """All that is carried from step to step."""
+
+    numbers: Any  # steps that were pushed, and the clip in grid units, 0 before it is known
+    sample: Rows  # SECRET: the first m values, cut to [0, B]; forgotten at step m
+    steps: Rows  # their steps, where their sums are released
+    first: Any  # the released sum of the sample, in grid units, and its variance
+    tree: Nested  # SECRET: the sums of open nodes
 
 
 @dataclass(frozen=True)
@@ -31,6 +54,9 @@ class ClippedSum(Mechanism):
     A tree whose noise is scaled to a cautious bound B drowns a stream that hardly ever comes near B. Here the first m
     observations buy a threshold τ̂; all values, these m included, are clipped at τ = min(r·τ̂, B); the sum of the first m
     is released at step m, and from then on every running sum by a :class:`BinaryTree` with Δ = τ.
+
+    A step is an observation when it is pushed; steps that are passed over are none, so any w steps are at most w
+    observations that follow each other. Releases have `clip`, where values are clipped.
 
     Parameters
     ----------
@@ -55,7 +81,7 @@ class ClippedSum(Mechanism):
     bound
         B; by default the policy's ``max_change``. "unknown": the threshold is sought on a grid up to 2^44 grid units.
     first_sums
-        Release each of the first m sums as well, at step m, by a tree: ``run.first_sums``.
+        Release each of the first m sums as well, by a tree: the releases of step m have them as `revised`.
     branching, estimator
         Of the trees; see :class:`BinaryTree`.
     per_doubling, too_low
@@ -81,11 +107,11 @@ class ClippedSum(Mechanism):
 
     Examples
     --------
+    >>> from tidegate.core.session import Session
     >>> mechanism = ClippedSum(Event(epsilon="1", max_change=1440), horizon=10_000, lag=1000)
-    >>> run = mechanism.start()
-    >>> releases = run.push_batch([30] * 1500)
-    >>> releases.fresh.sum(), run.clip < 1440
-    (np.int64(501), True)
+    >>> releases = Session(mechanism).push_batch([30] * 1500)
+    >>> int(releases.fresh.sum()), bool(releases.clip[-1] < 1440)
+    (501, True)
 
     References
     ----------
@@ -112,6 +138,7 @@ class ClippedSum(Mechanism):
     statistic: ClassVar[str] = "sums"
     spreads: ClassVar[bool] = True
     keeps_raw_values: ClassVar[bool] = True  # the sample of the threshold, then sums of open nodes
+    more: ClassVar[tuple[str, ...]] = ("clip",)
 
     def __post_init__(self) -> None:
         if isinstance(self.policy, User):
@@ -269,6 +296,117 @@ class ClippedSum(Mechanism):
         if step > self.waits:
             variance += self.tree(limit).standard_deviation(step - self.waits) ** 2
         return math.sqrt(variance)
+
+    # what a session asks -----------------------------------------------------------------------------------------
+
+    @property
+    def revised(self) -> tuple[str, ...]:
+        """The sums of the first m steps, where they are asked for."""
+        return ("steps", "sums", "deviations") if self.first_sums else ()
+
+    def begin(self, first: int) -> State:
+        """An empty sample; where there is no lag, the tree begins at once."""
+        if not self.enforced:
+            raise InvalidParameter(
+                "calibration",
+                self.calibration,
+                "'sound' in a session: no account can hold the printed one",
+                "drop it",
+            )
+        nothing = np.zeros(0, dtype=np.int64)
+        return State(
+            np.array([0, 0 if self.waits else self.largest]),
+            Rows(nothing),
+            Rows(nothing),
+            np.zeros(2),
+            Nested(self.tree, self.largest),
+        )
+
+    def public(self, state: State, first: int, count: int) -> Charges:
+        """Every step costs the same, for at most `horizon` of them."""
+        refuse_beyond(self.length, int(state.numbers[PUSHED]), count)
+        return Charges(first, np.ones(count, dtype=np.int64))
+
+    def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Collect the sample, release its sum at step m, and count from then on."""
+        count, own = len(rows), int(state.numbers[PUSHED])
+        early = min(count, max(0, self.waits - own))
+        output = Output(
+            np.zeros((count, 1)),
+            np.full(count, int(Status.FRESH), dtype=np.int8),
+            np.arange(first, first + count),
+            np.zeros(count),
+            np.ones(count, dtype=np.int64),
+        )
+        clips, revised = np.full(count, state.numbers[CLIP]), self._nothing_revised()
+        if early:
+            self._collect(state, rows[:early, 0], first)
+            output.status[:early], output.source[:early] = int(Status.APPROXIMATED), 0
+            if own + early == self.waits:
+                revised = self._learn(state, noise.source)
+                last = early - 1
+                output.status[last], output.source[last] = int(Status.FRESH), first + last
+                output.values[last] = state.first[SUM] * float(Fraction(self.grid))
+                output.scale[last] = math.sqrt(state.first[VARIANCE])
+                clips[last:] = state.numbers[CLIP]
+        if early < count:
+            self._count(state, rows[early:], noise, output.values[early:], output.scale[early:])
+        state.numbers[PUSHED] += count
+        return output._replace(more=(clips,), revised=revised)
+
+    def _collect(self, state: State, values: Integers, first: int) -> None:
+        state.sample.append(np.clip(values, 0, self.largest))
+        if self.first_sums:
+            state.steps.append(np.arange(first, first + len(values)))
+
+    def _learn(self, state: State, source: Source) -> tuple[Array, ...]:
+        """At step m: the threshold, then the sum of the first m, clipped like all others; returns what is revised."""
+        lag, grid = self.waits, float(Fraction(self.grid))
+        clip = self.clip_of(self.finder.draw(state.sample.content, source, lag).grid_units)
+        clipped, revised = np.minimum(state.sample.content, clip), self._nothing_revised()
+        if self.first_sums:
+            trees = Trees(self.tree(clip, lag, self.epsilons[1]), "first sums")
+            sums, deviations = trees.count(clipped[:, np.newaxis], source)
+            revised = (state.steps.content, sums[:, 0], deviations)
+            state.first[:] = sums[-1, 0] / grid, deviations[-1] ** 2
+        else:
+            scale = self.first_scale(clip)
+            # in two halves, because the sum must not wrap around before the noise is added
+            total = (int((clipped >> 32).sum()) << 32) + int((clipped & 0xFFFFFFFF).sum())
+            state.first[:] = (
+                total + laplace_one(source, "first sum", lag, 0, scale),
+                variance_laplace(scale) * grid**2,
+            )
+        state.numbers[CLIP] = clip
+        state.tree.begin(clip)
+        state.sample.forget()
+        state.steps.forget()
+        return revised
+
+    def _count(self, state: State, rows: Matrix, noise: Draws, values: Floats, deviations: Floats) -> None:
+        """Add the running sum of the tree to that of the sample."""
+        clipped = np.clip(rows, 0, state.numbers[CLIP])
+        own = int(state.tree.state.trees.step) + 1
+        found = state.tree.mechanism.advance(state.tree.state, clipped, own, noise)
+        np.add(found.values, state.first[SUM] * float(Fraction(self.grid)), out=values)
+        np.sqrt(found.scale**2 + state.first[VARIANCE], out=deviations)
+
+    def _nothing_revised(self) -> tuple[Array, ...]:
+        return (np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)) if self.first_sums else ()
+
+    def attach(self, releases: Releases, more: Any, revised: Any) -> ClippedReleases:
+        """Releases with the clip, and with the sums of the first m steps, for readers."""
+        if revised and len(revised[0]):
+            steps, sums, deviations = revised
+            count, rows = int(steps[-1] - steps[0]) + 1, steps - steps[0]
+            values, scale = np.full((count, 1), np.nan), np.zeros(count)
+            status = np.full(count, int(Status.SILENT), dtype=np.int8)  # steps that were passed over
+            values[rows, 0], scale[rows], status[rows] = sums, deviations, int(Status.FRESH)
+            nothing, ends = np.zeros(count, dtype=np.int64), np.full(count, steps[-1])
+            releases.revised = Releases(
+                int(steps[0]), values, status, None, scale, nothing, releases.unit, count - 1, ends=ends
+            )
+        return ClippedReleases.with_clip(releases, more[0], float(Fraction(self.grid)))
 
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> ClippedSumRun:
         """Begin, or go on with, a run."""

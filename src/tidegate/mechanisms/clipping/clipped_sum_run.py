@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.mechanisms.clipping.kernels import clip_values
+from tidegate.mechanisms.clipping.learned_clip_run import clip_values
 from tidegate.mechanisms.clipping.threshold import PRINTED_LOSS
-from tidegate.mechanisms.counters.tree_run import TreeRun, refuse_beyond
+from tidegate.mechanisms.counters.tree import refuse_beyond
+from tidegate.mechanisms.counters.tree_run import TreeRun
 from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
 from tidegate.noise import laplace_one, variance_laplace
 from tidegate.queries.sums import laplace_radius

@@ -3,29 +3,94 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.core.charges import Charges
+from tidegate.core.mechanism import Matrix, Output
+from tidegate.core.rows import Draws
 from tidegate.errors import InvalidInput, InvalidParameter, LedgerMismatch
 from tidegate.exact import ExactLike, exact, float_up, one_of, positive, show, whole
 from tidegate.ledger import Ledger, MemoryLedger
 from tidegate.ledger.unenforced import UnenforcedLedger
-from tidegate.mechanisms.clipping import quantile
 from tidegate.mechanisms.clipping import smooth_sensitivity as smooth
+from tidegate.mechanisms.clipping.nested import Rows
 from tidegate.mechanisms.clipping.printed_threshold import printed_constants, printed_quantile
-from tidegate.mechanisms.clipping.released_threshold import ReleasedThreshold
-from tidegate.mechanisms.mechanism import BOUNDED, PUBLIC_CLOCK
+from tidegate.mechanisms.mechanism import BOUNDED, PUBLIC_CLOCK, describe_value
 from tidegate.noise import Source, current, gaussian, laplace, laplace_one
 from tidegate.policy import Approximate, Event, Guarantee, Policy, Pure, WEvent
+from tidegate.releases import Releases, Status
 from tidegate.structures.grid import nearest_units
 
 Integers = npt.NDArray[np.int64]
 METHODS = ("quantile", "smooth", "smooth-gaussian")
 PRINTED_LOSS = Fraction(47)  # exhibited with ties
+LARGEST = 1 << 44  # of an unknown bound, in grid units: noise scaled to it still fits
+
+
+@dataclass(frozen=True)
+class ReleasedThreshold:
+    """A threshold that was paid for: it may be used, and published, as often as one likes.
+
+    Attributes
+    ----------
+    value
+        In the values' unit; between one grid unit and the bound.
+    grid_units
+        The same in grid units.
+    sample
+        From how many observations it comes.
+    """
+
+    value: Fraction
+    grid_units: int
+    sample: int
+
+    def merge_above(self, counts: npt.ArrayLike, edges: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """A histogram whose bins beyond the threshold are one bin; edges are the bins' lower ends, ascending.
+
+        Examples
+        --------
+        >>> ReleasedThreshold(Fraction(25), 25, 100).merge_above([5, 4, 3, 2, 1], [0, 10, 20, 30, 40])
+        array([5, 4, 3, 3])
+        """
+        given, lower = np.asarray(counts), np.asarray(edges, dtype=np.float64)
+        kept = max(1, int(np.searchsorted(lower, float(self.value), side="right")))
+        if kept >= len(given):
+            return given.copy()
+        return np.append(given[:kept], given[kept:].sum())
+
+
+class State(NamedTuple):
+    """All that is carried from step to step."""
+
+    sample: Rows  # SECRET: the observations so far; forgotten when the threshold is drawn
+    taken: Any  # how many there were
+
+
+def candidates(bound: int, per_doubling: int) -> Integers:
+    """A geometric public grid of whole numbers 1, 2, …, bound, `per_doubling` to a factor of two where it is fine.
+
+    Examples
+    --------
+    >>> candidates(100, 2)
+    array([  1,   2,   3,   4,   6,   8,  11,  16,  23,  32,  45,  64,  91, 100])
+    """
+    count = math.ceil(math.log2(bound) * per_doubling) + 1 if bound > 1 else 1
+    powers = np.floor(2.0 ** (np.arange(count) / per_doubling) + 0.5).astype(np.int64)
+    return np.unique(np.append(powers[powers < bound], bound))
+
+
+def first_above(values: Integers, grid: Integers, rank: int, start_noise: int, noise: Integers) -> int:
+    """The position of the first candidate v with #{values ≤ v} + noise ≥ rank + start_noise, or the last one."""
+    counts = np.searchsorted(np.sort(values), grid, side="right")
+    passed = np.flatnonzero(counts + noise >= rank + start_noise)
+    return int(passed[0]) if len(passed) else len(grid) - 1
 
 
 @dataclass(frozen=True)
@@ -35,6 +100,10 @@ class Threshold:
     The default walks up a public geometric grid and stops at the first value v that enough observations do not exceed,
     a question that is asked with noise on both sides (sparse vector). It needs no δ and no bound worth the name. The
     paper's way, a quantile with noise scaled to its smooth sensitivity, is there for comparison.
+
+    One observation per step. The steps before the last of the sample are silent, and the last one releases the
+    threshold. Each costs ε/w, also if the stream ends before. Further steps are refused. An observation beyond the bound
+    counts as the bound, one below 0 or that is no number as 0. A step that is passed over is no observation.
 
     Parameters
     ----------
@@ -75,8 +144,9 @@ class Threshold:
 
     Examples
     --------
+    >>> from tidegate.core.session import Session
     >>> threshold = Threshold(Event(epsilon="1", max_change=1440), sample=1000, above=10)
-    >>> released = threshold.release(np.arange(1000))
+    >>> released = threshold.read(Session(threshold).push_batch(np.arange(1000)))
     >>> 1 <= released.value <= 1440
     True
 
@@ -97,6 +167,16 @@ class Threshold:
     per_doubling: int = 32
     too_low: float = 0.005
     calibration: str = "sound"
+
+    columns: ClassVar[int] = 1
+    outputs: ClassVar[int] = 1
+    rounding: ClassVar[str] = "nearest"
+    more: ClassVar[tuple[str, ...]] = ()
+    most_spans: ClassVar[int] = 0
+    noise_in_state: ClassVar[bool] = False
+    selects: ClassVar[bool] = (
+        True  # a candidate is chosen by noisy counts: the value itself has no noise, and no scale
+    )
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -126,6 +206,18 @@ class Threshold:
                 "too_low", self.too_low, "above 0 and below 0.5", "write for example too_low=0.005"
             )
         self._validate_rank()
+        if self.policy.delta and not isinstance(self.policy, Event):
+            raise InvalidParameter(
+                "policy", "WEvent with a delta", "WEvent with ε alone, or Event", "drop delta"
+            )
+        if self.policy.horizon is not None and self.policy.horizon < self.sample:
+            raise InvalidParameter(
+                "sample", self.sample, f"at most the {self.policy.horizon} steps of the stream", "lower it"
+            )
+        if Fraction(self.grid).numerator != 1:
+            raise InvalidParameter(
+                "grid", self.grid, "one over a whole number", 'write for example grid="0.01"'
+            )
         if self.method != "quantile" and (
             self.bound == "unknown" or self._constants.kappa / self._constants.a * self.largest > 2**54
         ):
@@ -168,14 +260,14 @@ class Threshold:
     def largest(self) -> int:
         """B in grid units."""
         if self.bound == "unknown":
-            return quantile.LARGEST
+            return LARGEST
         bound = positive("bound", self.policy.max_change if self.bound is None else self.bound)
         return max(1, math.floor(bound / Fraction(self.grid)))
 
     @cached_property
     def candidates(self) -> Integers:
         """The public grid of possible thresholds, in grid units."""
-        return quantile.candidates(self.largest, self.per_doubling)
+        return candidates(self.largest, self.per_doubling)
 
     @cached_property
     def scales(self) -> tuple[float, float]:
@@ -199,6 +291,91 @@ class Threshold:
         if self.calibration == "paper" and self.method != "quantile":
             return Guarantee("Threshold", self.policy, calibration="paper", loss=PRINTED_LOSS)
         return Guarantee("Threshold", self.policy, (PUBLIC_CLOCK, BOUNDED))
+
+    def draw(self, rows: Integers, source: Source, step: int) -> ReleasedThreshold:
+        """Release from m grid values; for a mechanism that has charged its ledger already."""
+        rows = np.clip(rows, 0, self.largest)
+        if self.method == "quantile":
+            start_scale, test_scale = self.scales
+            start = laplace_one(source, "threshold rank", step, 0, start_scale)
+            tests = laplace(source, "threshold test", step, test_scale, (len(self.candidates),))
+            found = int(self.candidates[first_above(rows, self.candidates, self.rank, start, tests)])
+        else:
+            found = self._smooth(np.sort(rows), source, step)
+        return ReleasedThreshold(found * Fraction(self.grid), found, self.sample)
+
+    def _smooth(self, ordered: Integers, source: Source, step: int) -> int:
+        value, rank = int(ordered[self.rank - 1]), self.rank
+        if self.calibration == "paper":
+            share = 1 - self.rank / self.sample if self.exceeding is None else float(Fraction(self.exceeding))
+            value, rank = printed_quantile(ordered, share, self.largest)
+        scale = self._constants.scale(ordered, rank, self.largest)
+        draw = gaussian if self.method == "smooth-gaussian" else laplace
+        noise = int(draw(source, "threshold", step, scale, (1,))[0])
+        moved = value + math.floor(scale * self._constants.offset + 0.5) + noise
+        # as printed it may exceed B
+        return max(moved, 1) if self.calibration == "paper" else min(max(moved, 1), self.largest)
+
+    # what a session asks -----------------------------------------------------------------------------------------
+
+    @property
+    def clamp(self) -> Fraction:
+        """The bound, so that no refusal depends on an observation."""
+        return self.largest * Fraction(self.grid)
+
+    @property
+    def units(self) -> int:
+        """One for each step of a window."""
+        return self.policy.steps_charged
+
+    def describe(self) -> dict[str, Any]:
+        """Identify the configuration exactly, as JSON."""
+        named = {
+            each.name: describe_value(getattr(self, each.name))
+            for each in fields(self)
+            if each.name != "policy"
+        }
+        return {"mechanism": type(self).__name__, "policy": self.policy.describe(), **named}
+
+    def begin(self, first: int) -> State:
+        """No observation."""
+        if self.calibration != "sound":
+            raise InvalidParameter("calibration", self.calibration, "'sound'", "leave it out")
+        return State(Rows(np.zeros(0, dtype=np.int64)), np.zeros(1, dtype=np.int64))
+
+    def public(self, state: State, first: int, count: int) -> Charges:
+        """Every step costs the same, and the sample has a public size."""
+        taken = int(state.taken[0])
+        if taken + count > self.sample:
+            raise InvalidInput(
+                f"a threshold is released once, from {self.sample} observations, and {count} more would make "
+                f"{taken + count}; nothing was charged: push the sample alone, or begin another one."
+            )
+        return Charges(first, np.ones(count, dtype=np.int64))
+
+    def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Take observations into the sample; the last one of it pays for the threshold, as all before it did."""
+        count = len(rows)
+        values, source = np.full((count, 1), np.nan), np.zeros(count, dtype=np.int64)
+        status = np.full(count, int(Status.SILENT), dtype=np.int8)
+        state.sample.append(rows[:, 0])
+        state.taken[0] += count
+        if count and state.taken[0] == self.sample:
+            found = self.draw(state.sample.content, noise.source, self.sample)
+            values[-1], status[-1], source[-1] = found.value, int(Status.FRESH), first + count - 1
+            state.sample.forget()
+        # the scale of smooth noise depends on the sample, so no scale is released
+        return Output(values, status, source, np.zeros(count), np.ones(count, dtype=np.int64))
+
+    def read(self, releases: Releases) -> ReleasedThreshold | None:
+        """The threshold among releases, exactly; None where it is not."""
+        found = releases.values[releases.fresh]
+        if not len(found):
+            return None
+        units = round(Fraction(float(found[0, 0])) / Fraction(self.grid))
+        return ReleasedThreshold(units * Fraction(self.grid), units, self.sample)
+
+    # on a ledger -------------------------------------------------------------------------------------------------
 
     def release(
         self, values: npt.ArrayLike, ledger: Ledger | None = None, first_step: int = 1
@@ -254,30 +431,6 @@ class Threshold:
                 "the ledger's whole budget is smaller than what this threshold spends; "
                 "open it with the policy of this threshold."
             )
-
-    def draw(self, rows: Integers, source: Source, step: int) -> ReleasedThreshold:
-        """Release from m grid values; for a mechanism that has charged its ledger already."""
-        rows = np.clip(rows, 0, self.largest)
-        if self.method == "quantile":
-            start_scale, test_scale = self.scales
-            start = laplace_one(source, "threshold rank", step, 0, start_scale)
-            tests = laplace(source, "threshold test", step, test_scale, (len(self.candidates),))
-            found = int(self.candidates[quantile.first_above(rows, self.candidates, self.rank, start, tests)])
-        else:
-            found = self._smooth(np.sort(rows), source, step)
-        return ReleasedThreshold(found * Fraction(self.grid), found, self.sample)
-
-    def _smooth(self, ordered: Integers, source: Source, step: int) -> int:
-        value, rank = int(ordered[self.rank - 1]), self.rank
-        if self.calibration == "paper":
-            share = 1 - self.rank / self.sample if self.exceeding is None else float(Fraction(self.exceeding))
-            value, rank = printed_quantile(ordered, share, self.largest)
-        scale = self._constants.scale(ordered, rank, self.largest)
-        draw = gaussian if self.method == "smooth-gaussian" else laplace
-        noise = int(draw(source, "threshold", step, scale, (1,))[0])
-        moved = value + math.floor(scale * self._constants.offset + 0.5) + noise
-        # as printed it may exceed B
-        return max(moved, 1) if self.calibration == "paper" else min(max(moved, 1), self.largest)
 
     def _own_ledger(self) -> Ledger:
         kind = UnenforcedLedger if self.guarantee.calibration == "paper" else MemoryLedger

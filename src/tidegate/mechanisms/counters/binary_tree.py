@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from tidegate.core.charges import Charges
 from tidegate.errors import InvalidParameter
 from tidegate.exact import whole
 from tidegate.ledger import Ledger
-from tidegate.mechanisms.counters.tree import Block, TreeCounter
-from tidegate.mechanisms.counters.tree_run import TreeRun, refuse_beyond
+from tidegate.mechanisms.counters.tree import Block, State, TreeCounter, refuse_beyond
+from tidegate.mechanisms.counters.tree_run import BinaryTreeRun
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.noise import prepare
 from tidegate.policy import Event, Policy, User, WEvent
@@ -67,11 +68,11 @@ class BinaryTree(TreeCounter):
 
     Examples
     --------
+    >>> from tidegate.core.session import Session
     >>> mechanism = BinaryTree(Event(epsilon="1", max_change=50), horizon=1_000_000)
     >>> mechanism.levels, mechanism.scale
     (20, 1000.0)
-    >>> run = mechanism.start()
-    >>> run.push_batch([12, 50, 7, 3]).values.shape
+    >>> Session(mechanism).push_batch([12, 50, 7, 3]).values.shape
     (4, 1)
     >>> plain = BinaryTree(mechanism.policy, horizon=1_000_000, estimator="plain")
     >>> mechanism.standard_deviation(999_999) < 0.8 * plain.standard_deviation(999_999)
@@ -127,6 +128,11 @@ class BinaryTree(TreeCounter):
         """One tree for all steps."""
         return Block(0, 1, self.length, self.levels)
 
+    def public(self, state: State, first: int, count: int) -> Charges:
+        """Every step costs the same, and the tree has `horizon` leaves."""
+        refuse_beyond(self.length, state.trees.step, count)
+        return super().public(state, first, count)
+
     def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> BinaryTreeRun:
         """Begin, or go on with, a run."""
         return BinaryTreeRun(self, ledger, state)
@@ -142,13 +148,3 @@ class BinaryTree(TreeCounter):
             cls(WEvent(rho="1/2", w=7), columns=2, horizon=2000),
             cls(User(epsilon="2", horizon=5000)),
         ]
-
-
-class BinaryTreeRun(TreeRun):
-    """BinaryTree at work."""
-
-    mechanism: BinaryTree
-
-    def _within_horizon(self, steps: int) -> None:
-        refuse_beyond(self.mechanism.length, self.step - self.origin, steps)
-        super()._within_horizon(steps)

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.mechanisms.counters import toeplitz
-from tidegate.mechanisms.counters.kernels import factorization as loop
-from tidegate.mechanisms.counters.tree_run import CounterRun, refuse_beyond
+from tidegate.mechanisms.counters.tree import refuse_beyond
+from tidegate.mechanisms.counters.tree_run import CounterRun
 from tidegate.mechanisms.mechanism import Matrix, State
 from tidegate.noise import gaussian
 from tidegate.queries.decayed import Exponential
@@ -32,6 +32,8 @@ class FactorizationRun(CounterRun):
         super()._within_horizon(steps)
 
     def _answers(self, matrix: Matrix, first_step: int) -> tuple[Values, Values]:
+        from tidegate.mechanisms.counters import factorization as loop
+
         values = np.empty(matrix.shape)
         deviations = np.empty(len(matrix))
         block = max(1, CELLS // self._columns)
@@ -86,6 +88,8 @@ class BltRun(FactorizationRun):
         }
 
     def _answer(self, rows: Matrix, noise: Matrix, first_step: int, values: Values) -> None:
+        from tidegate.mechanisms.counters import factorization as loop
+
         measured = np.empty(rows.shape)
         places = self.mechanism.places
         loop.measure_blt(rows, self._decay, self._output, places, self._whole, self._part, noise, measured)
@@ -94,6 +98,8 @@ class BltRun(FactorizationRun):
         )
 
     def _deviations(self, first_step: int, steps: int) -> Values:
+        from tidegate.mechanisms.counters import factorization as loop
+
         deviations = np.empty(steps)
         unit = self.mechanism.noise_deviation
         loop.deviations_blt(
@@ -126,6 +132,8 @@ class ToeplitzRun(FactorizationRun):
         return {"history": self._history, "estimates": self._estimates, "last": self._last}
 
     def _answer(self, rows: Matrix, noise: Matrix, first_step: int, values: Values) -> None:
+        from tidegate.mechanisms.counters import factorization as loop
+
         steps = len(rows)
         history = np.concatenate([self._history, rows])
         measured = np.empty(rows.shape)

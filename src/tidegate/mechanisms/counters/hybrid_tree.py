@@ -45,12 +45,12 @@ class HybridTree(TreeCounter):
 
     Examples
     --------
+    >>> from tidegate.core.session import Session
     >>> mechanism = HybridTree(Event(epsilon="1"))
     >>> [mechanism.block(step).levels for step in (1, 2, 3, 4, 1023, 1024)]
     [1, 2, 2, 3, 10, 11]
-    >>> run = mechanism.start()
-    >>> len(run.push_batch([1] * 1000)), run.ledger.verify().ok
-    (1000, True)
+    >>> len(Session(mechanism).push_batch([1] * 1000))
+    1000
 
     References
     ----------

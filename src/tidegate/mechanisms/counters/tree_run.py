@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import InvalidInput
-from tidegate.mechanisms.counters.kernels.tree import Shape, Tree, count_on_tree
-from tidegate.mechanisms.counters.tree import Block, TreeCounter
+from tidegate.mechanisms.counters.tree import (
+    CELLS,
+    Block,
+    Shape,
+    Tree,
+    TreeCounter,
+    count_on_tree,
+    refuse_beyond,
+)
 from tidegate.mechanisms.mechanism import Matrix, Row, Run, State
-from tidegate.mechanisms.run import summable
 from tidegate.releases import Release, Releases, Status, Values
+from tidegate.structures.clamping import summable
 
-CELLS = 1 << 17  # node sums that a batch handles at once: their noise stays in the cache
-
-
-def refuse_beyond(horizon: int, step: int, steps: int) -> None:
-    """Refuse what exceeds a counter's horizon, before anything is charged."""
-    if step + steps > horizon:
-        raise InvalidInput(
-            f"the counter was built for {horizon} steps and {steps} more would make {step + steps}; nothing was "
-            "charged: start a run with a longer horizon, or use HybridTree, which has none."
-        )
+if TYPE_CHECKING:
+    from tidegate.mechanisms.counters.binary_tree import BinaryTree
 
 
 class CounterRun(Run):
@@ -156,3 +155,13 @@ class TreeRun(CounterRun):
             pieces.append(self._draw(self.source, stream, first, self._scale, (last - first, self._columns)))
             drawn += last - first
         return (pieces[0] if len(pieces) == 1 else np.concatenate(pieces)), offsets
+
+
+class BinaryTreeRun(TreeRun):
+    """BinaryTree at work."""
+
+    mechanism: BinaryTree
+
+    def _within_horizon(self, steps: int) -> None:
+        refuse_beyond(self.mechanism.length, self.step - self.origin, steps)
+        super()._within_horizon(steps)

@@ -1,4 +1,7 @@
-"""HierarchicalOptStream: OptStream on every node of a hierarchy, released so that parts add up to their whole."""
+"""HierarchicalOptStream: OptStream on every node of a hierarchy, released so that parts add up to their whole.
+
+All nodes have the same sample times. Adaptive ones follow the roots: one sparse vector for all nodes.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,43 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tidegate.core.charges import Integers
+from tidegate.core.mechanism import Floats, Matrix
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, float_up, positive
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.mechanisms.optstream.feature_fit import (
+    TOLERANCE,
+    nonnegative_leaves,
+    nonnegative_together,
+    norm_of,
+    reconcile,
+)
 from tidegate.mechanisms.optstream.feature_trees import equal_parts, whole_period
-from tidegate.mechanisms.optstream.hierarchical_run import HierarchicalOptStreamRun
-from tidegate.mechanisms.optstream.opt_stream import OptStream
-from tidegate.mechanisms.optstream.per_leaf_run import PerLeafRun
-from tidegate.mechanisms.optstream.period_blocks import Floats, Integers
+from tidegate.mechanisms.optstream.opt_stream import OptStream, Sampler, State
+from tidegate.mechanisms.optstream.reconstruction import Reconstruction
 from tidegate.mechanisms.optstream.sampling_times import equally_spaced
 from tidegate.policy import WEvent
 from tidegate.structures.hierarchy import Hierarchy, columns_of
+from tidegate.structures.kernels.hierarchy import sum_up
+
+if TYPE_CHECKING:
+    from tidegate.mechanisms.optstream.opt_stream_run import OptStreamRun
+
+
+class Nodes(NamedTuple):
+    """The hierarchy as the solver wants it: leaves by column, then inner nodes, children before parents."""
+
+    leaves: Any  # the node of each column, as the hierarchy numbers them
+    parents: Any  # of each node, as the hierarchy numbers them
+    above: Any  # of each leaf: which inner node is above it; −1: none
+    inner: Any  # the same of each inner node
+    roots: Any  # which nodes are roots
 
 
 @dataclass(frozen=True)
@@ -74,9 +99,10 @@ class HierarchicalOptStream(OptStream):
 
     Examples
     --------
+    >>> from tidegate.core.session import Session
     >>> tree = Hierarchy.from_parents({"France": None, "north": "France", "south": "France"})
-    >>> run = HierarchicalOptStream(WEvent(epsilon="1", w=12), hierarchy=tree, samples=3).start()
-    >>> final = run.push_batch(np.full((24, 2), 500)).final.values
+    >>> mechanism = HierarchicalOptStream(WEvent(epsilon="1", w=12), hierarchy=tree, samples=3)
+    >>> final = Session(mechanism).push_batch(np.full((24, 2), 500)).final.values
     >>> final.shape, bool(np.allclose(final[:, 0], final[:, 1] + final[:, 2], rtol=1e-12))
     ((24, 3), True)
 
@@ -235,10 +261,91 @@ class HierarchicalOptStream(OptStream):
         _, sample, step = self.shares
         return max(Fraction(1), lost * sample + self.window * step)
 
-    def start(
-        self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
-    ) -> HierarchicalOptStreamRun:
+    def begin(self, first: int) -> State:
+        """As for OptStream; samples per leaf are another mechanism."""
+        if self.per_leaf:
+            raise InvalidParameter(
+                "per_leaf", True, "False: all nodes share their samples", "use PerLeafOptStream"
+            )
+        return super().begin(first)
+
+    # nodes are measured in place of columns ------------------------------------------------------------------------
+
+    @cached_property
+    def nodes(self) -> Nodes:
+        """Where the nodes stand."""
+        forest, order, leaves = self.forest, self.order, len(self.forest.leaves)
+        place = {int(node): at - leaves for at, node in enumerate(order)}
+        above = [place[parent] if (parent := forest.parents[int(node)]) >= 0 else -1 for node in order]
+        return Nodes(
+            np.array(forest.leaves, dtype=np.int64),
+            np.array(forest.parents, dtype=np.int64),
+            np.array(above[:leaves], dtype=np.int64),
+            np.array(above[leaves:], dtype=np.int64),
+            np.array([forest.parents[int(node)] < 0 for node in order]),
+        )
+
+    @cached_property
+    def precisions(self) -> Floats:
+        """How precise a sample of each node is, compared with one that has the whole budget."""
+        return np.array([float(share) for share in self.node_shares]) ** 2
+
+    def _sampler(self) -> Sampler:
+        return Sampler(self, int(self.nodes.roots.sum()))
+
+    def _measured(self, rows: Matrix) -> Matrix:
+        """All nodes of each step."""
+        found = np.empty((len(rows), self.outputs), dtype=np.int64)
+        sum_up(rows, self.nodes.leaves, self.nodes.parents, found)
+        return found[:, self.order]
+
+    def _watched(self, measured: Matrix) -> Matrix:
+        return np.ascontiguousarray(measured[:, self.nodes.roots])
+
+    def _leaves(self, noisy: Matrix) -> Floats:
+        """The leaves that fit measurements of all nodes best, one row each."""
+        return self.reconciled(noisy.astype(np.float64), nonnegative=False)
+
+    def reconciled(self, known: Floats, nonnegative: bool) -> Floats:
+        """The leaves (rows × leaves) that fit estimates of all nodes best."""
+        columns, leaves = self.columns, np.empty((len(known), self.columns))
+        nodes, inner, variances = self.nodes, self.precisions[columns:], self._leaf_variances
+        reconcile(known, columns, nodes.above, nodes.inner, inner, variances, nonnegative, leaves)
+        return leaves
+
+    @cached_property
+    def _leaf_variances(self) -> Floats:
+        return np.array([float(share) for share in self.node_shares[: self.columns]]) ** -2
+
+    def _nodes(self, values: Floats) -> Floats:
+        """Every node as the sum of its leaves."""
+        nodes: Floats = self.forest.sum(values)
+        return nodes
+
+    def _optimise(
+        self, state: State, known: Floats, curve: Reconstruction, variances: Floats, precisions: Floats
+    ) -> Floats:
+        """Fit leaves, nodes and features together.
+
+        Level weights are the same for samples and features, so leaves can be estimated first and curves fitted to each
+        of them. Only where a value comes out negative all leaves must be optimised together.
+        """
+        fitted = self._fitted(known, curve, variances, precisions, self._leaves(state.sums), False)
+        if not self.nonnegative or not (fitted < 0).any():
+            return fitted
+        length = len(fitted)
+        if not self.tree.nested:
+            norm = norm_of(self.tree.until(length).members, variances, precisions)
+            return nonnegative_leaves(fitted, self.coupling, norm, TOLERANCE)
+        found, tree = np.empty_like(fitted), (self.tree.node_of[:length], self.tree.parents)
+        nonnegative_together(fitted, self.coupling, *tree, precisions, variances, TOLERANCE, found)
+        return found
+
+    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> OptStreamRun:
         """Begin, or go on with, a run."""
+        from tidegate.mechanisms.optstream.hierarchical_run import HierarchicalOptStreamRun
+        from tidegate.mechanisms.optstream.per_leaf_run import PerLeafRun
+
         return (PerLeafRun if self.per_leaf else HierarchicalOptStreamRun)(self, ledger, state)
 
     @classmethod
@@ -256,22 +363,5 @@ class HierarchicalOptStream(OptStream):
                 adaptive=True,
                 threshold=90,
                 levels=(1, 2, 3, 4),
-            ),
-            cls(
-                WEvent(epsilon="99", w=12, mobility="fixed"),
-                hierarchy=ragged,
-                samples=5,
-                adaptive=True,
-                per_leaf=True,
-                threshold=60,
-                features=day,
-            ),
-            cls(
-                WEvent(epsilon="40", w=9, mobility="fixed", adjacency="replace"),
-                hierarchy=Hierarchy.balanced(3),
-                samples=7,
-                adaptive=True,
-                per_leaf=True,
-                causal="last period",
             ),
         ]

@@ -8,16 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.mechanisms.mechanism import Matrix
-from tidegate.mechanisms.optstream.feature_fit import nonnegative_leaves, norm_of
-from tidegate.mechanisms.optstream.kernels import features as solver
-from tidegate.mechanisms.optstream.period_blocks import Floats, Integers
-from tidegate.mechanisms.optstream.run import OptStreamRun
+from tidegate.mechanisms.optstream import feature_fit as solver
+from tidegate.mechanisms.optstream.feature_fit import TOLERANCE, nonnegative_leaves, norm_of
+from tidegate.mechanisms.optstream.opt_stream_run import OptStreamRun
+from tidegate.mechanisms.optstream.period_blocks_run import Floats, Integers
 from tidegate.structures.kernels.hierarchy import sum_up
 
 if TYPE_CHECKING:
     from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
-
-TOLERANCE = 1e-12  # of the optimum under non-negativity, relative to the largest value
 
 
 class HierarchicalOptStreamRun(OptStreamRun):

@@ -6,12 +6,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.mechanisms.mechanism import State
-from tidegate.mechanisms.optstream.hierarchical_run import TOLERANCE, HierarchicalOptStreamRun
-from tidegate.mechanisms.optstream.kernels import features as solver
-from tidegate.mechanisms.optstream.kernels import node_curves
-from tidegate.mechanisms.optstream.kernels import periods as loop
+from tidegate.mechanisms.optstream import feature_fit as solver
+from tidegate.mechanisms.optstream import node_curves
+from tidegate.mechanisms.optstream import opt_stream as loop
+from tidegate.mechanisms.optstream.feature_fit import TOLERANCE
+from tidegate.mechanisms.optstream.hierarchical_run import HierarchicalOptStreamRun
 from tidegate.mechanisms.optstream.l1_sampling import L1Sampler
-from tidegate.mechanisms.optstream.period_blocks import Block, Floats, charge_periods
+from tidegate.mechanisms.optstream.period_blocks_run import Block, Floats, charge_periods
 from tidegate.mechanisms.optstream.reconstruction import Reconstruction
 from tidegate.noise import laplace
 from tidegate.releases import Status

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tidegate.mechanisms.optstream.period_blocks import Integers
+from tidegate.core.charges import Integers
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidegate.mechanisms.optstream.period_blocks import Floats
+from tidegate.core.mechanism import Floats
 
 if TYPE_CHECKING:
     from tidegate.mechanisms.optstream.fourier import Fourier

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.mechanisms.optstream.kernels import sampling as loop
-
 if TYPE_CHECKING:
     from tidegate.mechanisms.optstream.l1_sampling import L1Sampling
 
@@ -23,8 +21,10 @@ def choose_as_printed(
     The first step is. A later one is if its noisy score since the last sample reaches the noisy threshold (lines 5 to
     7). Only where that has made one a sample it is looked whether the steps that are left are needed to reach k (lines
     8 and 9), so a period may end with fewer than k samples, and its last step need not be one. With k samples the
-    search ends (line 10). `memory` and `values` are the sampler's, as in `kernels.sampling.choose_steps`.
+    search ends (line 10). `memory` and `values` are the sampler's, as in `l1_sampling.choose_steps`.
     """
+    from tidegate.mechanisms.optstream import l1_sampling as loop  # which imports this file
+
     chosen = np.zeros(len(rows), dtype=np.bool_)
     for index, row in enumerate(rows):
         memory[loop.POSITION] += 1

@@ -13,7 +13,8 @@ from tidegate.exact import one_of, whole
 from tidegate.ledger import Ledger
 from tidegate.mechanisms.losses import Floats
 from tidegate.mechanisms.mechanism import Mechanism, Run
-from tidegate.mechanisms.plain.blocks import BlocksRun, blocks_met, of_block
+from tidegate.mechanisms.plain.blocks import blocks_met, of_block
+from tidegate.mechanisms.plain.blocks_run import BlocksRun
 from tidegate.mechanisms.plain.measuring import Measuring
 from tidegate.mechanisms.sampled.fast_run import FastRun
 from tidegate.mechanisms.sampled.kalman import Kalman, finite, switched
