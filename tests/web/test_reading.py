@@ -285,6 +285,18 @@ def test_an_amended_stream_is_served_from_where_it_begins(tmp_path: Path) -> Non
     assert verified(longer.ledger).ok
 
 
+def test_an_ended_stream_says_what_it_has_spent(tmp_path: Path) -> None:
+    """Also after a restart, when its session is closed: a mechanism that has a last word ends the stream for good."""
+    for _ in range(2):
+        with served([finite(tmp_path, ('"Uniform"', '"Tide"'))], tokens=tmp_path / "tokens.json") as (
+            address,
+            service,
+        ):
+            settled(service)
+            budget = httpx.get(f"{address}/streams/hall").json()["budget"]
+            assert (budget["spent_in_window"], budget["part"]) == ("1", 1.0)
+
+
 def test_an_unchanged_query_keeps_its_history_through_an_amendment(tmp_path: Path) -> None:
     """Another query is added beside it: its releases, their numbers and their address stay as they were."""
     text = in_two_queries(finite(tmp_path).path.read_text()) + '[sink]\nlocation = "released.csv"\n'

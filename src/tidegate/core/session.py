@@ -330,8 +330,13 @@ class Session:
         return {query.name: query.step for query in self._queries}
 
     @property
+    def closed(self) -> bool:
+        """Whether it pushes no more: closed, failed, or of a stream that has ended."""
+        return bool(self._closed)
+
+    @property
     def spent(self) -> dict[str, int]:
-        """What the last window of each query has spent, in units, as its account knows it."""
+        """What the last window of each query has spent, in units; of an ended stream, which has no account, ask the log."""
         return {
             query.name: sum(held.units for held in query.account.held(query.step)) for query in self._queries
         }

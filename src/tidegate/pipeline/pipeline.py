@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -528,25 +528,29 @@ class Pipeline:
         return verify(self.archives.rows())
 
     def close(self) -> None:
-        """Close sinks, spool and log; of a stream that has released nothing, outputs are as they were before."""
-        unused = self.unused
-        for _, state in self.states:
-            if unused:
-                state.on_rollback()
-            state.close()
-        for receipt in self._left:
-            receipt.close()
-        # records of a broker may be in the spool only
-        remove = unused and self._made and not (self.spool.note("begin") or self.spool.note("client"))
-        if remove and isinstance(self.log, PostgresLog):
-            self.spool.remove_log(self.session.head)
-        self.spool.close()
-        self.session.close()
-        self.log.close()
-        if remove and self._path is not None:  # nothing was released, and nothing stays behind
-            remove_file(self._path)
-        if self._lock is not None:
-            self._lock.release()
+        """Close sinks, spool and log; of a stream that has released nothing, outputs are as they were before.
+
+        Where one of them cannot be closed, for example because a server has gone away, the others are, and others may
+        drive the stream.
+        """
+        with ExitStack() as locked:
+            if self._lock is not None:
+                locked.callback(self._lock.release)
+            with ExitStack() as opened:  # closed in the reverse order
+                for each in (self.log, self.session, self.spool, *self._left):
+                    opened.callback(each.close)
+                for _, state in self.states:
+                    opened.callback(state.close)
+                unused = self.unused
+                for _, state in self.states:
+                    if unused:
+                        state.on_rollback()
+                # records of a broker may be in the spool only
+                remove = unused and self._made and not (self.spool.note("begin") or self.spool.note("client"))
+                if remove and isinstance(self.log, PostgresLog):
+                    self.spool.remove_log(self.session.head)
+            if remove and self._path is not None:  # nothing was released, and nothing stays behind
+                remove_file(self._path)
 
     def __enter__(self) -> Pipeline:
         return self
@@ -632,13 +636,15 @@ def open_pipeline(
                 check_closed(edition[0].steps, pipeline.session.steps[edition[0].name], now)
         pipeline.open_sinks(follow=follow, new_stream=new_stream, sink=sink)
     except BaseException:
-        if pipeline is not None:
-            pipeline.close()
-        elif made and log.load() is None and isinstance(log, SQLiteLog):
+        try:
+            if pipeline is not None:
+                pipeline.close()
+            elif made and log.load() is None and isinstance(log, SQLiteLog):
+                log.close()
+                remove_file(log.path)
             log.close()
-            remove_file(log.path)
-        log.close()
-        lock.release()
+        finally:
+            lock.release()
         raise
     return pipeline
 
@@ -721,7 +727,7 @@ def _about_in(row: Row) -> dict[str, Any]:
 
 
 def _finishes(mechanism: Any) -> bool:
-    """Whether the end of a stream releases anything more; of values that are clipped, what releases their sums says it."""
+    """Whether the end of a stream releases anything more; of clipped values, what releases their sums says it."""
     return isinstance(getattr(mechanism, "bounded", mechanism), Finishes)
 
 

@@ -1,4 +1,4 @@
-"""What readers see of one stream: its releases, the newest in memory and older ones from the store."""
+"""What readers see of one stream: its releases, the newest in memory and older ones from the log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WARM = 1000  # releases that are in memory after a start
 
 
 class Past(Protocol):
-    """Opens the store for reading."""
+    """Opens the log for reading."""
 
     def __call__(
         self, after: int = 0, steps: tuple[int, int] | None = None
@@ -78,7 +78,7 @@ class Board:
     config
         The stream's configuration.
     past
-        Opens the store for reading, for what is no longer in memory.
+        Opens the log for reading, for what is no longer in memory.
     alarms
         What is raised by releases.
     """

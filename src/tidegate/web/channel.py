@@ -121,10 +121,12 @@ class Channel:
 
     def resume(self, pipeline: Pipeline) -> None:
         """Follow a stream that was opened, from what was committed and not yet seen."""
-        self._pipeline = pipeline
-        for chunk in pipeline.released[self.config.name].chunks(self.board.number):
+        self._pipeline, released = pipeline, pipeline.released[self.config.name]
+        for chunk in released.chunks(self.board.number):
             self.released(chunk)
         self._measure()
+        if pipeline.session.closed:  # it has ended, and its account was not opened again
+            self.spent = released.spent * self.unit
 
     def _measure(self) -> None:
         session = self._pipeline.session

@@ -170,7 +170,7 @@ def _release_past(folder: Path, events: Events) -> None:
         contextlib.closing(queries.open(None, follow=False)) as intake,
     ):
         pipeline.drive(intake)
-        pipeline.finish()
+        pipeline.checkpoint()  # and not finish: the stream continues, live
 
 
 def _frame(events: Events, chosen: npt.NDArray[np.bool_], shift: int = 0) -> pl.DataFrame:
