@@ -87,7 +87,9 @@ class Follower:
 
     def _put(self, events: DataFrame, batch: int) -> None:
         steps = self._reading.steps
-        reading = replace(self._reading, first=self._pipeline.step + 1, furthest=steps.furthest(self._clock()))
+        reading = replace(
+            self._reading, first=self._pipeline.step + 1, furthest=steps.furthest(self._clock())
+        )
         rows = mapped(reading, events)
         several = len(reading.parts) > 1
         if several:

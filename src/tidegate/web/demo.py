@@ -165,7 +165,10 @@ def _release_past(folder: Path, events: Events) -> None:
     config = parse_config(_text(events, "past.parquet", follow=False), folder / "past.toml")
     config = replace(config, source=replace(config.source, complete=True))  # made up
     queries = one(config)
-    with open_pipeline(queries, sink=False) as pipeline, contextlib.closing(queries.open(None, follow=False)) as intake:
+    with (
+        open_pipeline(queries, sink=False) as pipeline,
+        contextlib.closing(queries.open(None, follow=False)) as intake,
+    ):
         pipeline.drive(intake)
         pipeline.finish()
 

@@ -80,7 +80,9 @@ class Publishing:
 
     def _head(self, channel: Channel) -> dict[str, Any]:
         transcript = channel.board.transcript
-        with channel.driver.reader() as door:  # it is read after the transcript, so it has all that was released
+        with (
+            channel.driver.reader() as door
+        ):  # it is read after the transcript, so it has all that was released
             last, identity = door.last, door.identity
         kept = self._heads.get(channel.name)
         if kept is not None and (kept["commits"], kept["number"]) == (last.number + 1, transcript.number):
