@@ -11,13 +11,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from tests.web.helpers import TEXT, finite, in_two_queries, served, settled, write_events
+from tests.web.helpers import TEXT, finite, in_two_queries, served, settled, verified, write_events
 
 from tidegate.cli import main
 from tidegate.config.queries import Queries, one, parse_queries
 from tidegate.core.errors import LogDamaged, LogMismatch
 from tidegate.pipeline.amend import amend
-from tidegate.pipeline.backup import verify_file
 from tidegate.pipeline.published import COLUMNS, check_published, published_head
 from tidegate.web import Service, board
 
@@ -212,8 +211,8 @@ def test_a_log_with_archives_is_published_from_its_first_row(
             assert main(["verify", f"{address}/streams/hall", "--seen", seen]) == 0, capsys.readouterr().out
             capsys.readouterr()
     log, archives = tmp_path / "hall.ledger", tmp_path / "archives"
-    assert verify_file(log).counts.dropped > 0
-    assert verify_file(log, archives).counts.dropped == 0
+    assert verified(log).counts.dropped > 0
+    assert verified(log, archives.iterdir()).counts.dropped == 0
     place = "hall/people" if queries == 2 else "hall"
     with served([until(48)], tokens=tmp_path / "tokens.json") as (address, service):
         settled(service)

@@ -129,7 +129,10 @@ def test_anybody_can_check_all_accounts_at_once(hall: Hall, capsys: pytest.Captu
     assert found["ok"]
     assert list(found["queries"]) == ["people", "visits"]
     assert len({each["head"] for each in found["queries"].values()}) == 1
-    described = client.get("/streams/hall/people").json()["budget"], client.get("/streams/hall/visits").json()["budget"]
+    described = (
+        client.get("/streams/hall/people").json()["budget"],
+        client.get("/streams/hall/visits").json()["budget"],
+    )
     assert [each["spent_in_window"] for each in described] == ["0.25", "0.75"]
     assert (
         main(["verify", f"{address}/visits", "--seen", seen, "--key", service.publishing.public("hall")]) == 0

@@ -8,6 +8,7 @@ change: another step or another unit would make a window mean something else.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from tidegate.config import Queries
@@ -19,6 +20,7 @@ from tidegate.core.session import Session, charges_of, plan_amendment
 from tidegate.errors import without_secrets
 from tidegate.pipeline.logs import LogReader, log_exists, open_log
 from tidegate.pipeline.mechanisms import on_core
+from tidegate.pipeline.pipeline import lock_of
 from tidegate.pipeline.reading import about_of, difference
 from tidegate.pipeline.spool import Spool
 
@@ -59,11 +61,8 @@ def plan(queries: Queries) -> Planned:
         book = books[-1][1]
         _check(queries, reader, book)
         step, steps = _steps(reader, book)
-    log = open_log(queries.ledger)
-    try:
+    with closing(open_log(queries.ledger)) as log:
         found = plan_amendment(_mechanisms(queries), log, shares=queries.shares, about=about_of(queries))
-    finally:
-        log.close()
     first = {scope.name: scope.first for scope in book.alive if scope.name in found.unchanged}
     known = {name: steps.get(name, step) for name in found.begun}
     return Planned(*found, first, step, known)
@@ -71,12 +70,14 @@ def plan(queries: Queries) -> Planned:
 
 def amend(queries: Queries) -> Planned:
     """Amend the stream of a configuration, which must not be running; returns what was done."""
-    found = plan(queries)
-    log = open_log(queries.ledger)
+    lock = lock_of(queries)
     try:
-        Session(_mechanisms(queries), log, shares=queries.shares, about=about_of(queries), amend=True).close()
+        found = plan(queries)
+        with closing(open_log(queries.ledger)) as log:
+            about = about_of(queries)
+            Session(_mechanisms(queries), log, shares=queries.shares, about=about, amend=True).close()
     finally:
-        log.close()
+        lock.release()
     return found
 
 

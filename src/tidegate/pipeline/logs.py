@@ -35,7 +35,7 @@ def open_log(location: str) -> Log:
     try:
         return SQLiteLog(path)
     except (OSError, sqlite3.OperationalError) as error:
-        raise _unusable(path, error) from None
+        raise unusable(path, error) from None
 
 
 def log_exists(location: str) -> bool:
@@ -172,7 +172,7 @@ def _told(path: Path) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         if str(error).startswith("no such table") and "log" not in str(error):
             raise NoTable from None
-        raise _unusable(path, error) from None
+        raise unusable(path, error) from None
     except sqlite3.DatabaseError as error:
         raise LogDamaged(f"{path} is no log that can be read ({error}); restore a backup.") from None
 
@@ -235,7 +235,8 @@ def replication(url: str) -> str:
     )
 
 
-def _unusable(path: Path, error: Exception) -> LogUnavailable:
+def unusable(path: Path, error: Exception) -> LogUnavailable:
+    """A failure of a file as one sentence."""
     reason = error.strerror if isinstance(error, OSError) else str(error)
     return LogUnavailable(
         f"the log {path} cannot be used ({reason}); check its folder, its rights and the disk."

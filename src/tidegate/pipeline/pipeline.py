@@ -28,7 +28,7 @@ from tidegate.core.commit import FINISHED, Row, head_of
 from tidegate.core.errors import LogMismatch
 from tidegate.core.log import Log
 from tidegate.core.mechanism import Finishes, unit_of
-from tidegate.core.postgres_log import PostgresLog
+from tidegate.core.postgres_log import PostgresLog, is_url
 from tidegate.core.scope import part_of
 from tidegate.core.session import Session
 from tidegate.core.sqlite_log import SQLiteLog
@@ -40,7 +40,8 @@ from tidegate.ingest.query import MISSING
 from tidegate.pipeline.archive import Archives
 from tidegate.pipeline.delivery import NullObserver, Observer, SinkState
 from tidegate.pipeline.errors import LogUnavailable
-from tidegate.pipeline.logs import LogReader, log_exists, open_log
+from tidegate.pipeline.lock import StreamLock
+from tidegate.pipeline.logs import LogReader, log_exists, open_log, unusable
 from tidegate.pipeline.mechanisms import on_core
 from tidegate.pipeline.numbered import no_releases_after
 from tidegate.pipeline.outputs import (
@@ -93,10 +94,18 @@ class Pipeline:
         Its log, open.
     observers
         Who watches each query.
+    lock
+        Held while it is open.
     """
 
-    def __init__(self, queries: Queries, log: Log, observers: Mapping[str, Observer] | None = None) -> None:
-        self.queries, self.log = queries, log
+    def __init__(
+        self,
+        queries: Queries,
+        log: Log,
+        observers: Mapping[str, Observer] | None = None,
+        lock: StreamLock | None = None,
+    ) -> None:
+        self.queries, self.log, self._lock = queries, log, lock
         self._made = next(log.rows(), None) is None  # by this process
         self.editions = queries.editions  # each in the order in which ingest has its queries side by side
         self.parts: list[Config] = [part for edition in self.editions for part in edition]
@@ -536,6 +545,8 @@ class Pipeline:
         self.log.close()
         if remove and self._path is not None:  # nothing was released, and nothing stays behind
             remove_file(self._path)
+        if self._lock is not None:
+            self._lock.release()
 
     def __enter__(self) -> Pipeline:
         return self
@@ -604,10 +615,15 @@ def open_pipeline(
     3
     >>> folder.cleanup()
     """
-    log = open_log(queries.ledger)
+    lock = lock_of(queries)
+    try:
+        log = open_log(queries.ledger)
+    except BaseException:
+        lock.release()
+        raise
     made, pipeline = log.load() is None, None
     try:
-        pipeline = Pipeline(queries, log, observers)
+        pipeline = Pipeline(queries, log, observers, lock)
         now, first = (clock or time.time)(), queries.first
         if follow:
             check_clock(first.steps, pipeline.step, now, most=first.steps_keys.catch_up, backfill=backfill)
@@ -622,8 +638,20 @@ def open_pipeline(
             log.close()
             remove_file(log.path)
         log.close()
+        lock.release()
         raise
     return pipeline
+
+
+def lock_of(queries: Queries) -> StreamLock:
+    """The lock of a stream; `LogBusy` where another process drives it."""
+    if is_url(queries.ledger):
+        return StreamLock(queries.path, needed=False)
+    path = Path(queries.ledger)
+    try:
+        return StreamLock(path)
+    except OSError as error:
+        raise unusable(path, error) from None
 
 
 def prune(queries: Queries, folder: Path, *, keep: int | None = None) -> Path | None:
@@ -650,8 +678,14 @@ def prune(queries: Queries, folder: Path, *, keep: int | None = None) -> Path | 
         raise LogMismatch(f"there is no log {without_secrets(queries.ledger)}; start the stream first.")
     run = replace(queries.first.run, archives=str(folder.absolute()), keep=keep or queries.first.run.keep)
     queries = replace(queries, parts=tuple(replace(part, run=run) for part in queries.parts))
-    log = open_log(queries.ledger)
-    with Pipeline(queries, log) as pipeline:
+    lock = lock_of(queries)
+    try:
+        log = open_log(queries.ledger)
+        pipeline = Pipeline(queries, log)
+    except BaseException:
+        lock.release()
+        raise
+    with pipeline:
         pipeline.open_sinks(follow=queries.first.source.follow)
         pipeline.checkpoint()
         found = pipeline.archive(keep)
@@ -659,6 +693,7 @@ def prune(queries: Queries, folder: Path, *, keep: int | None = None) -> Path | 
         with closing(sqlite3.connect(log.path, isolation_level=None)) as database:
             database.execute("PRAGMA secure_delete = ON")
             database.execute("VACUUM")
+    lock.release()
     return found
 
 

@@ -30,7 +30,7 @@ def collected(cells: DataFrame) -> Cells:
 def blocks(
     parts: Sequence[Config], cells: Cells, first: int, last: int, source: Position, *, finite: bool
 ) -> Iterator[list[StepBlock]]:
-    """Blocks for each query that end at public steps, for all steps of a range; queries are in the order of their names."""
+    """Blocks for each query, in the order of their names, that end at public steps, for all steps of a range."""
     size = block_steps(sum(part.query.width for part in parts), follow=not finite)
     order = np.argsort(cells["step"], kind="stable")
     ordered = {name: values[order] for name, values in cells.items()}
