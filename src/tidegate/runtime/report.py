@@ -811,7 +811,7 @@ def _read(one: Statistic) -> Values:
     before = newest.step < one.released.scope.first
     new = before.any() & np.isnan(answers[before]).all(axis=0)
     found: Values = np.where(before[:, np.newaxis] & new, 0.0, answers)
-    return found[newest.status != Status.SILENT]
+    return np.asarray(found[newest.status != Status.SILENT])
 
 
 def _gaps(labels: tuple[str, ...], answers: Values) -> str:
