@@ -11,16 +11,16 @@ from typing import Any
 import polars as pl
 import pytest
 from tests.runtime.helpers import TEXT, release, settings, write_events
-
-from tidegate.config import Config, read_queries
-from tidegate.errors import InvalidParameter, TidegateError
-from tidegate.runtime import open_streams
 from tidegate.runtime.amend import amend
 from tidegate.runtime.copies import back_up, restore
-from tidegate.runtime.errors import AnotherStream, LedgerIsOlder
 from tidegate.runtime.heads import check_head, read_head
 from tidegate.runtime.receipts import written_in
 from tidegate.runtime.store import open_durable
+
+from tidegate.config import Config, read_queries
+from tidegate.errors import InvalidParameter, TidegateError
+from tidegate.pipeline import open_pipeline
+from tidegate.runtime.errors import AnotherStream, LedgerIsOlder
 from tiers import slow
 
 FILES = ["out.csv", "out.jsonl", "out.parquet", "parts/", "parts"]
@@ -212,7 +212,7 @@ def test_the_largest_promise_is_what_a_second_stream_adds_to(tmp_path: Path) -> 
     again = settings(tmp_path, TWICE)
     with pytest.raises(AnotherStream, match=r"both together cost ε = 4, 2 × 2"):
         release(again)
-    assert release(again, begin_anew=True).together.startswith("both together cost ε = 4, 2 × 2")
+    assert release(again, new_stream=True).together.startswith("both together cost ε = 4, 2 × 2")
 
 
 def test_a_topic_knows_another_stream(kafka: Any, tmp_path: Path, request: Request) -> None:
@@ -225,7 +225,7 @@ def test_a_topic_knows_another_stream(kafka: Any, tmp_path: Path, request: Reque
             release(place.config())
     assert len(place.steps() or []) == 12
     assert not ledger_of(tmp_path).exists()
-    assert release(place.config(), begin_anew=True).step == 12
+    assert release(place.config(), new_stream=True).step == 12
     assert release(place.config()).step == 12
     assert len(place.steps() or []) == 24
 
@@ -247,7 +247,7 @@ def several(place: Place, *names: str) -> Path:
 
 def released(file: Path, *, begin_anew: bool = False) -> str:
     """Release everything; returns what this stream and earlier ones cost together."""
-    with open_streams(read_queries(file), begin_anew=begin_anew) as streams:
+    with open_pipeline(read_queries(file), begin_anew=begin_anew) as streams:
         with contextlib.closing(streams.queries.open(streams.position)) as intake:
             streams.drive(intake)
             streams.finish()
@@ -309,10 +309,10 @@ def test_all_queries_begin_anew_together(many: Place, receipts: bool, order: tup
     text = file.read_text()
     file.write_text(text.replace("events.csv", "nowhere.csv"))
     with pytest.raises(TidegateError):
-        released(file, begin_anew=True)
+        released(file, new_stream=True)
     assert present(many) == before
     file.write_text(text)
-    together = released(file, begin_anew=True)
+    together = released(file, new_stream=True)
     assert receipts or together.startswith("both together cost ε = 2")
     now = present(many)
     if many.kind == "table":
@@ -323,7 +323,7 @@ def test_all_queries_begin_anew_together(many: Place, receipts: bool, order: tup
         assert set(published(before).values()) <= set(now.values())
     assert released(file) == together
     with pytest.raises(InvalidParameter, match="begin-anew"):
-        released(file, begin_anew=True)
+        released(file, new_stream=True)
     assert published(present(many)) == published(now)
 
 

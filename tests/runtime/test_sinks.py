@@ -15,12 +15,12 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.runtime.helpers import release, settings
+from tests.runtime.helpers import open_one, release, settings
 
 from tidegate.errors import InvalidParameter, LedgerCorrupt
 from tidegate.releases import Release, Status
-from tidegate.runtime import Chunk, SinkError, open_stream
-from tidegate.runtime.chunks import joined
+from tidegate.runtime.chunks import Chunk, joined
+from tidegate.runtime.errors import SinkError
 from tidegate.runtime.sinks import open_sink
 from tidegate.runtime.sinks.layout import Layout, plain
 from tidegate.runtime.sinks.parquet import PART, ParquetFolderSink
@@ -264,7 +264,7 @@ def test_a_finished_file_has_one_row_a_step(tmp_path: Path, name: str) -> None:
     for count in (8, 8, 12):
         config = settings(tmp_path, TIDE, ("out.csv", name), ("count = 12", f"count = {count}"))
         stream = release(config)
-        assert stream.store.progress.number > stream.step == count
+        assert stream.releases > stream.step == count
         file = tmp_path / name
         if name == "out.csv":
             found = steps_of(file)
@@ -285,7 +285,7 @@ def test_a_file_of_the_newest_releases_replaces_its_own_only(tmp_path: Path) -> 
     file.unlink()
     release(config)
     assert file.read_bytes() == whole
-    with open_stream(config) as stream, stream.store.transaction():  # as if killed before it was recorded
+    with open_one(config) as stream, stream.store.transaction():  # as if killed before it was recorded
         stream.store.put_sink(
             f"file {file.resolve()}", 0, {"intervals": True, "rounds": True, "newest": True}
         )
@@ -304,7 +304,7 @@ def test_all_revisions_on_request(tmp_path: Path) -> None:
     assert len(found) > 12
     assert set(found) == {str(step) for step in range(1, 13)}
     with pytest.raises(InvalidParameter, match="revisions"):
-        open_stream(
+        open_one(
             settings(tmp_path, TIDE, ("[sink]", '[sink]\nrevisions = "newest"')), follow=True, backfill=True
         )
 

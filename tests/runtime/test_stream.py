@@ -9,25 +9,27 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from tests.runtime.helpers import blocks, release, settings, write_events
+from tests.runtime.helpers import blocks, open_one, release, settings, verified, write_events
 
+from tidegate.core.errors import LogMismatch
 from tidegate.errors import LedgerBusy, LedgerMismatch
 from tidegate.ingest.errors import MissingReading
 from tidegate.mechanisms import Sample, Uniform
 from tidegate.mechanisms.plain.uniform_run import UniformRun
+from tidegate.pipeline import Pipeline
 from tidegate.policy import WEvent
 from tidegate.releases import Release, Releases, Status
-from tidegate.runtime import SinkError, Stream, StreamChanged, open_store, open_stream
+from tidegate.runtime import open_store
+from tidegate.runtime.errors import SinkError
 from tidegate.runtime.sinks.layout import Layout
 from tidegate.runtime.sinks.text import TextFileSink
-from tidegate.runtime.store import verify_target
 from tidegate.testing.entropy import fixed_entropy
 
 POLICY = WEvent(epsilon="1", w=4)
 COUNTS = np.arange(24, dtype=np.int64).reshape(12, 2)
 
 
-def open_small(folder: Path, mechanism: Any = None, **more: Any) -> Stream:
+def open_small(folder: Path, mechanism: Any = None, **more: Any) -> Pipeline:
     """A stream of two columns with one CSV file."""
     mechanism = mechanism or Uniform(POLICY, columns=2)
     store = open_store(folder / "small.ledger", POLICY, mechanism.units, "small", {"name": "small"})
@@ -52,7 +54,7 @@ def test_a_finite_stream_is_released_once(tmp_path: Path) -> None:
     before = (tmp_path / "out.csv").read_bytes()
     release(config)
     assert (tmp_path / "out.csv").read_bytes() == before
-    verdict = verify_target(config.ledger)
+    verdict = verified(config.ledger)
     assert (verdict.ok, verdict.steps, verdict.marked) == (True, 12, False)
     assert (Path(config.ledger).stat().st_mode & 0o777) == 0o600
 
@@ -88,7 +90,7 @@ def test_a_failed_commit_takes_everything_back(tmp_path: Path) -> None:
         assert (again.step, again.store.ledger.step) == (3, 3)
         again.drive(blocks(COUNTS[3:], first=4))
     assert len((tmp_path / "small.csv").read_text().splitlines()) == 13
-    assert verify_target(tmp_path / "small.ledger").ok
+    assert verified(tmp_path / "small.ledger").ok
 
 
 @pytest.mark.parametrize(
@@ -110,8 +112,8 @@ def test_a_changed_configuration_is_refused(tmp_path: Path, before: str, after: 
     """ε changed on a running stream, or a configuration for another ledger: one sentence that says what differs."""
     release(settings(tmp_path))
     written = (tmp_path / "out.csv").read_bytes()
-    with pytest.raises(StreamChanged) as refusal:
-        open_stream(settings(tmp_path, (before, after)))
+    with pytest.raises(LogMismatch) as refusal:
+        open_one(settings(tmp_path, (before, after)))
     assert words in str(refusal.value)
     assert str(refusal.value).count(";") == 1
     assert (tmp_path / "out.csv").read_bytes() == written
@@ -134,15 +136,15 @@ def test_a_ledger_of_another_use_is_refused(tmp_path: Path) -> None:
     run.push([1, 2])
     run.ledger.close()
     with pytest.raises(LedgerMismatch):
-        open_stream(config)
+        open_one(config)
 
 
 def test_two_processes_cannot_drive_one_stream(tmp_path: Path) -> None:
     """The second is refused while the first is at work."""
     config = settings(tmp_path)
-    with open_stream(config), pytest.raises(LedgerBusy):
-        open_stream(config)
-    open_stream(config).close()
+    with open_one(config), pytest.raises(LedgerBusy):
+        open_one(config)
+    open_one(config).close()
 
 
 def test_a_source_at_another_step_is_refused(tmp_path: Path) -> None:
@@ -222,7 +224,7 @@ def test_mechanisms_that_revise(tmp_path: Path, name: str) -> None:
     if name == "OptStream":
         assert later == first  # two periods of four steps, and the two steps that end the stream
     assert {row[2] for row in rows[1:]} == {"0", "1"}
-    verdict = verify_target(config.ledger)
+    verdict = verified(config.ledger)
     assert verdict.ok
     assert verdict.spent <= 1
 
@@ -232,7 +234,7 @@ def test_a_foreign_file_is_not_touched(tmp_path: Path) -> None:
     config = settings(tmp_path)
     (tmp_path / "out.csv").write_text("my,own,data\n1,2,3\n")
     with pytest.raises(SinkError, match="something else"):
-        open_stream(config)
+        open_one(config)
     assert (tmp_path / "out.csv").read_text() == "my,own,data\n1,2,3\n"
     assert not Path(config.ledger).exists()
 
