@@ -20,17 +20,19 @@ def test_plan_as_json(capsys):
 
 
 def test_plan_for_people(capsys):
-    """People get a table, sentences and something to paste."""
+    """People get sentences and something to paste, in 12 lines; a table if they ask."""
     assert main([*QUICK, "--level", "50"]) == 0
     said = capsys.readouterr().out
     assert "Paste into tidegate.toml" in said
     assert "Uniform" in said
-    assert "steps that it comes late" in " ".join(said.split())
+    assert len(said.splitlines()) <= 12
+    assert main([*QUICK, "--level", "50", "--verbose"]) == 0
+    assert "up to N steps late" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_table_has_the_best_of_each_mechanism(capsys):
     """One row for a mechanism at once and one with delay; --all shows every setting."""
-    assert main([*QUICK, "--season", "6"]) == 0
+    assert main([*QUICK, "--season", "6", "--verbose"]) == 0
     short = capsys.readouterr().out
     assert "--all shows them" in short
     assert main([*QUICK, "--season", "6", "--all"]) == 0

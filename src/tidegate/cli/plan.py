@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tidegate.policy import Policy
 
 EXAMPLE = "Example: tidegate plan tidegate.toml --target 5%"
+NEXT = 3  # mechanisms that are named beside the best one
 STATES = {"status", "scale", "spent"}  # what the header of a released file has
 
 
@@ -69,7 +70,7 @@ def plan(
     public: Annotated[
         bool, typer.Option("--public", help="The file is public data, although Tidegate did not release it.")
     ] = False,
-    delay: Annotated[int, typer.Option(help="How many steps a value may be late.")] = 0,
+    delay: Annotated[int, typer.Option(help="Allow values that arrive up to so many steps late.")] = 0,
     picture: Annotated[
         Path | None, typer.Option(help="Draw error against ε and w into this PNG file.")
     ] = None,
@@ -77,6 +78,7 @@ def plan(
     every: Annotated[
         bool, typer.Option("--all", help="Show every setting that was tried, not the best of each mechanism.")
     ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show a table of all mechanisms.")] = False,
     as_json: Machine = False,
 ) -> None:
     """Predict the error of every mechanism from public knowledge, and recommend one.
@@ -177,8 +179,11 @@ def plan(
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
-        _print(made, facts, delay, every)
-        typer.echo(f"\nPaste into {config or 'tidegate.toml'}:\n\n{facts['config']}\n")
+        if verbose or every:
+            _print(made, facts, delay, every)
+        else:
+            _print_best(made, facts, delay)
+        typer.echo(f"Paste into {config or 'tidegate.toml'}:\n{facts['config']}")
         if picture is not None:
             typer.echo(f"The picture is in {picture}.")
         typer.echo(following("tidegate", "init", "events.csv") if config is None else release_of(config))
@@ -395,6 +400,24 @@ def _of_rho(found: Prediction) -> dict[str, Any]:
     }
 
 
+def _print_best(made: Plan, facts: dict[str, Any], delay: int) -> None:
+    """The sentences, and the next best mechanisms in one line."""
+    from tidegate.plan.predict import PLAIN, number, settings_of
+
+    typer.echo(f"Mean absolute error of one value at {settings_of(made.policy)}, as predicted:")
+    for sentence in facts["reasons"]:
+        typer.echo(sentence)
+    best: dict[str, float] = {}
+    for p in sorted(made.predictions, key=lambda p: p.absolute):
+        if p.delay <= delay:
+            best.setdefault(p.name, p.absolute)
+    said = {made.best(delay=delay).name, *PLAIN}
+    others = [f"{name} {number(error)}" for name, error in best.items() if name not in said]
+    if others:
+        more = "" if len(others) <= NEXT else f" and {len(others) - NEXT} more"
+        typer.echo(f"Others: {', '.join(others[:NEXT])}{more}; --verbose has a table.")
+
+
 def _print(made: Plan, facts: dict[str, Any], delay: int, every: bool) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -405,7 +428,7 @@ def _print(made: Plan, facts: dict[str, Any], delay: int, every: bool) -> None:
     table = Table(
         title=f"Expected error at {settings_of(made.policy)}",
         title_justify="left",
-        caption="error: mean absolute error of one value. delay: steps that it comes late; --delay admits it.",
+        caption="error: mean absolute error of one value. --delay N: allow values that arrive up to N steps late.",
         caption_justify="left",
     )
     table.add_column("mechanism")

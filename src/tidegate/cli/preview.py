@@ -30,8 +30,8 @@ def preview(
     level: Annotated[
         float | None,
         typer.Option(
-            help="The mean of one column and step, roughly; of a mean, how many records. By default the level of the "
-            "configuration, or what a hundred units add at most."
+            help="The mean of one column and step, roughly; of a mean, how many records. By default what the stream has "
+            "released, the level of the configuration, or what a hundred units add at most."
         ),
     ] = None,
     report: Annotated[Path, typer.Option(help="The report of the made-up stream.")] = Path("preview.html"),
@@ -39,8 +39,8 @@ def preview(
 ) -> None:
     """Release a made-up stream under a configuration, and write the report that the real one would have.
 
-    Neither source, ledger nor sink is touched: nothing is read and nothing is spent. The report shows true errors,
-    because the stream is made up, and says so.
+    Neither source nor sink is touched, and of the log only what was released is read: nothing is spent. The report shows
+    true errors, because the stream is made up, and says so.
     """
     import shutil
     import tempfile
@@ -53,7 +53,7 @@ def preview(
     from tidegate.runtime.accuracy import likely_level
     from tidegate.runtime.files import check_report
 
-    queries = read_queries(config)
+    queries = stream = read_queries(config)
     if query is not None or queries.first.edition:  # editions of a step show the same numbers several times
         part = read_query(config, query)
         queries = Queries((part,), part.policy, listed=False)
@@ -66,7 +66,7 @@ def preview(
         )
     check_output("report", report, queries.parts)
     check_report(report)
-    likely = [likely_level(part) for part in queries.parts]
+    likely = [released_level(stream, part) or likely_level(part) for part in queries.parts]
     sizes = [size if level is None else level for size, _ in likely]
     folder = Path(tempfile.mkdtemp(prefix="tidegate-preview-"))
     try:
@@ -91,8 +91,21 @@ def preview(
     if level is None and not all(said for _, said in likely):
         how = "in each [[query]] with level" if queries.listed else "with --level"
         typer.echo(f"How large values really are is not known: say it {how}.")
-    typer.echo(f"The report is in {report}. Nothing was read, and nothing was spent.")
+    typer.echo(f"The report is in {report}. No record was read, and nothing was spent.")
     typer.echo(release_of(config))
+
+
+def released_level(queries: Queries, part: Config) -> tuple[float, bool] | None:
+    """A typical number that the stream has released, and that it is known; None where there is none."""
+    import numpy as np
+
+    from tidegate.cli.plan import released_values
+
+    if part.query.aggregate in ("mean", "quantile"):  # which are not what is made up
+        return None
+    values = released_values(queries, part.name)
+    level = 0.0 if values is None else float(np.median(values.mean(axis=0)))
+    return (level, True) if level > 0 else None
 
 
 def run_preview(queries: Queries, levels: Sequence[float], folder: Path, report: Path) -> dict[str, Any]:

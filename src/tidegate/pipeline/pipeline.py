@@ -727,7 +727,7 @@ def _about_in(row: Row) -> dict[str, Any]:
 
 
 def _finishes(mechanism: Any) -> bool:
-    """Whether the end of a stream releases anything more; of clipped values, what releases their sums says it."""
+    """Whether the end of a stream releases anything more; where values are clipped, their sums decide."""
     return isinstance(getattr(mechanism, "bounded", mechanism), Finishes)
 
 

@@ -425,6 +425,7 @@ def _released(page: Page, one: Statistic) -> Iterator[str]:
         )
     yield _adjusted(page, one)
     yield _withheld(one)
+    yield _before(page, one)
     yield _silent(one)
     yield _gaps(labels, _read(one))
     yield _noise(one, found)
@@ -783,14 +784,25 @@ def _bounding(config: Config) -> str:
     return f"Each unit counts at most {several(query.most, 'time')} a step."
 
 
+def _before(page: Page, one: Statistic) -> str:
+    """Says so where an earlier query of the same name was about something else."""
+    config, first = one.config, one.released.scope.first
+    earlier = [each for each in page.ended if each.scope.name == config.name]
+    if all(each.same_statistic(config) for each in earlier):
+        return ""
+    which = html.escape(config.name) if page.several else "The query"
+    return (
+        f"<p>{which} was another one before step {first:,}, and its numbers are in its earlier output.</p>\n"
+    )
+
+
 def _silent(one: Statistic) -> str:
     """How many steps say nothing."""
     silent = int((one.newest.status == Status.SILENT).sum())
     if not silent:
         return ""
-    return (
-        f"<p>{several(silent, 'step')} of {len(one.newest):,} {'is' if silent == 1 else 'are'} silent.</p>\n"
-    )
+    are = "is" if silent == 1 else "are"
+    return f"<p>{silent:,} of {several(len(one.newest), 'step')} {are} silent.</p>\n"
 
 
 def _read(one: Statistic) -> Values:
@@ -799,7 +811,7 @@ def _read(one: Statistic) -> Values:
     before = newest.step < one.released.scope.first
     new = before.any() & np.isnan(answers[before]).all(axis=0)
     found: Values = np.where(before[:, np.newaxis] & new, 0.0, answers)
-    return found[newest.status != Status.SILENT]
+    return np.asarray(found[newest.status != Status.SILENT])
 
 
 def _gaps(labels: tuple[str, ...], answers: Values) -> str:
