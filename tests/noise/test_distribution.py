@@ -246,7 +246,7 @@ def test_gaussian_attempts_are_nearly_always_kept_and_decided(sigma: float) -> N
     """At most 1 in 2^20 is undecided and 1 in 512 rejected (α = 1e-9, n = 2^22); 8 and 2 times as many are refused."""
     table = table_of(sigma)
     out = np.empty(N, dtype=np.int64)
-    words = SYSTEM.words("", 0, N, range(N), 0, table.count)
+    words = SYSTEM.words("", 0, N, range(N), 0, table.leading)
     left = kernels.fill_gaussian(words, *table[2:], out)
     undecided, rejected = (np.count_nonzero(out == each) for each in (kernels.UNDECIDED, kernels.REJECTED))
     assert left == undecided + rejected
