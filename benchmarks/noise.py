@@ -1,7 +1,7 @@
 """Speed of the exact noise, as ratios to rivals measured in the same run, one thread.
 
 Rivals: numpy's floating-point Laplace and normal (fast, unsafe for privacy) and OpenDP's exact vector Laplace
-(the ``bench`` extra). Everything is warmed up; rivals are interleaved; processor time; the median of several rounds counts.
+(the ``bench`` extra). Everything is warm, rivals are interleaved, and the median processor time of several rounds counts.
 
     python benchmarks/noise.py [--rounds 15] [--full] [--json]
 """
@@ -14,6 +14,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sizes import scaled
@@ -115,8 +116,8 @@ def main() -> None:
             for size in SIZES:
                 times = median(
                     {
-                        "tidegate": lambda: draw(source, "benchmark", 0, scale, (size,)),
-                        "numpy": lambda: rival(0.0, scale, size),
+                        "tidegate": partial(draw, source, "benchmark", 0, scale, (size,)),
+                        "numpy": partial(rival, 0.0, scale, size),
                     },
                     rounds,
                     max(1, AT_ONCE // size),

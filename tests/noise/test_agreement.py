@@ -114,10 +114,10 @@ def exact_magnitudes(sigma: float) -> tuple[Fraction, int, list[Fraction]]:
 
 @pytest.mark.parametrize("sigma", SIGMAS)
 def test_tables_enclose_the_exact_boundaries(sigma: float) -> None:
-    """Every boundary is within half of the error that draws allow for, and the exact bounds of the reference are right."""
+    """Every boundary is within half of the error that draws allow for, and the bounds of the reference are right."""
     part, shift, tails = exact_magnitudes(sigma)
     table = discrete_gaussian.table_of(sigma)
-    assert (table.shift, table.count, table.exact) == (shift, 2 if shift else 1, Fraction(sigma))
+    assert (table.shift, table.leading, table.exact) == (shift, 2 if shift else 1, Fraction(sigma))
     boundaries = table.boundaries.tolist()
     assert boundaries[0] == 2**63 - 1
     assert boundaries[-1] == 0
@@ -141,7 +141,7 @@ def test_tables_enclose_the_exact_boundaries(sigma: float) -> None:
 
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 2.5, 10.7, 100.0])
 def test_intervals_of_the_table_and_gaps_make_up_the_exact_law(sigma: float) -> None:
-    """Enumerated: the kernel decides outside of the gaps around boundaries, and the reference splits every gap where it must.
+    """Enumerated: the kernel decides outside of gaps around boundaries, and the reference splits every gap where it must.
 
     The numbers of a value, those that the kernel decides and those that the reference decides, are 2^63 · P(|X| = v) of
     them, and all are 2^63.
@@ -168,7 +168,12 @@ def test_intervals_of_the_table_and_gaps_make_up_the_exact_law(sigma: float) -> 
         ]  # fmt: skip
         limit = int(tails[v] * 2**63)  # numbers from the next one on are v − 1, this one is shared
         assert held[v] - gap < limit < held[v] + gap
-        for leading, value in ((limit + 1, v - 1), (limit - 1, v), (held[v] + gap - 1, v - 1), (held[v] - gap, v)):
+        for leading, value in (
+            (limit + 1, v - 1),
+            (limit - 1, v),
+            (held[v] + gap - 1, v - 1),
+            (held[v] - gap, v),
+        ):
             assert reference.gaussian(Fraction(sigma), iter([2 * leading])) == value
         assert reference.gaussian(Fraction(sigma), chain([2 * limit], repeat(0))) == v
         assert reference.gaussian(Fraction(sigma), chain([2 * limit], repeat(BITS - 1))) == v - 1

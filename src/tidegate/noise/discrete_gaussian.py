@@ -29,7 +29,7 @@ class Table(NamedTuple):
     """What draws of one sigma = part · 2^shift look up, part ≤ 2^10."""
 
     exact: Fraction
-    count: int  # words of an attempt
+    leading: int  # words of an attempt
     guide: npt.NDArray[np.uint16]
     boundaries: Integers
     shift: int

@@ -4,7 +4,7 @@ Random words come from AES-256 in counter mode, keyed by the operating system. E
 by its own output before any word is served (fast key erasure), so whoever reads the memory later cannot
 reconstruct words that were served before. Every refill also mixes fresh entropy of the operating system into the
 key, so that two copies of one running machine part ways with the first refill after the copy; the words that
-waited in the pool at that moment (at most 1024 for each of both kinds of request) are common to both, and `UNBUFFERED`
+waited at that moment (at most 1024 for single draws and 4096 for small arrays) are common to both, and `UNBUFFERED`
 is for those who copy running machines. State is per thread, a forked child starts from a new seed, and
 code that interrupts a draw (a signal handler, say) never shares words with it.
 

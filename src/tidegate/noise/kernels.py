@@ -268,7 +268,7 @@ def fill_gaussian(
     """
     one, low_bits = np.uint64(1), np.uint64(shift)
     mask = (one << low_bits) - one
-    left = 0
+    left: Int64 = 0
     for i in range(out.size):
         first = words[0, i]
         leading = np.int64(first >> one)
@@ -283,7 +283,7 @@ def fill_gaussian(
         above = boundaries[v] - leading > BOUNDARY_ERROR
         sure = (leading - boundaries[v + one] >= BOUNDARY_ERROR) & (above | (v == 0))
         high = np.int64(v)
-        value = (high ^ negative) - negative
+        value: Int64 = (high ^ negative) - negative
         if shift > 0:
             second = words[1, i]
             low = np.int64(second & mask)
