@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from tidegate.version import __version__
 
 _HOMES = {
-    "Budget": "tidegate.ledger.budget",
     "Event": "tidegate.policy",
     "WEvent": "tidegate.policy",
     "User": "tidegate.policy",
@@ -24,10 +23,10 @@ _HOMES = {
 _DOORS = {"open": ("tidegate.core.session", "open")}  # not in __all__: `import *` would hide the built-in one
 _ROOMS = {
     "audit",
+    "core",
     "datasets",
     "errors",
     "ingest",
-    "ledger",
     "mechanisms",
     "noise",
     "plan",
@@ -38,7 +37,6 @@ _ROOMS = {
 }
 
 __all__ = [
-    "Budget",
     "Event",
     "Guarantee",
     "Release",
@@ -49,10 +47,10 @@ __all__ = [
     "WEvent",
     "__version__",
     "audit",
+    "core",
     "datasets",
     "errors",
     "ingest",
-    "ledger",
     "mechanisms",
     "noise",
     "plan",
@@ -65,10 +63,10 @@ __all__ = [
 if TYPE_CHECKING:
     from tidegate import (
         audit,
+        core,
         datasets,
         errors,
         ingest,
-        ledger,
         mechanisms,
         noise,
         plan,
@@ -78,7 +76,6 @@ if TYPE_CHECKING:
         testing,
     )
     from tidegate.core.session import open as open
-    from tidegate.ledger.budget import Budget
     from tidegate.policy import Event, Guarantee, Swellfish, User, WEvent
     from tidegate.releases import Release, Releases, Status
 
