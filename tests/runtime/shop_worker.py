@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tidegate.runtime.amend import amend
+from tidegate.pipeline.amend import amend
 from tidegate.runtime.parts import amendments_of
 from tidegate.runtime.store import open_durable
 

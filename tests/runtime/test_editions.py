@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.runtime.helpers import TEXT, open_one, publish, verified
-from tidegate.runtime.amend import amend
+from tidegate.pipeline.amend import amend
 from tidegate.runtime.kept import Kept
 from tidegate.runtime.store import open_durable
 

@@ -19,7 +19,8 @@ from tidegate.config import Config, parse_queries
 from tidegate.config.errors import ConfigError
 from tidegate.errors import InvalidParameter
 from tidegate.pipeline import open_pipeline
-from tidegate.runtime.errors import AnotherStream, LedgerIsOlder, SinkError
+from tidegate.pipeline.receipts import LogIsOlder
+from tidegate.runtime.errors import AnotherStream, SinkError
 from tidegate.runtime.sinks import postgres as module
 from tidegate.testing import fixed_entropy
 
@@ -149,7 +150,7 @@ def test_an_older_ledger_is_noticed_by_the_table(database: Any, tmp_path: Path) 
     release(into(tmp_path, database.url()))
     (tmp_path / "tidegate.ledger").write_bytes(older)
     (tmp_path / "tidegate.ledger.receipt").unlink()
-    with pytest.raises(LedgerIsOlder, match="older copy"):
+    with pytest.raises(LogIsOlder, match="older copy"):
         release(into(tmp_path, database.url()))
 
 

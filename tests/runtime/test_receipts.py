@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.runtime.helpers import blocks, open_one, release, settings, verified, write_events
-from tidegate.runtime.receipts import Origin, cost
+from tidegate.pipeline.receipts import Origin, cost
 
 from tidegate.cli import main
 from tidegate.config import Config
@@ -19,7 +19,8 @@ from tidegate.mechanisms import Uniform
 from tidegate.policy import WEvent
 from tidegate.runtime import open_store
 from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.errors import AnotherStream, LedgerIsOlder, SinkError
+from tidegate.pipeline.receipts import LogIsOlder
+from tidegate.runtime.errors import AnotherStream, SinkError
 from tidegate.runtime.sinks.sink import Sink
 from tiers import slow
 
@@ -108,7 +109,7 @@ def test_an_older_copy_of_the_ledger_is_refused(tmp_path: Path, sink: str) -> No
     shutil.copy(place, tmp_path / "new")
     shutil.copy(tmp_path / "old", place)
     for more in ({}, {"begin_anew": True}):
-        with pytest.raises(LedgerIsOlder, match=r"ends at step 6 and .* up to step 9.*newest copy"):
+        with pytest.raises(LogIsOlder, match=r"ends at step 6 and .* up to step 9.*newest copy"):
             release(config, **more)
     assert published(tmp_path) == before
     assert verified(place).steps == 6
@@ -155,7 +156,7 @@ def test_an_older_state_of_postgresql_is_refused(tmp_path: Path, postgres: Any) 
         for table in tables:
             server.execute(f"TRUNCATE {schema}.{table}")
             server.execute(f"INSERT INTO {schema}.{table} SELECT * FROM old_{schema}_{table}")
-    with pytest.raises(LedgerIsOlder):
+    with pytest.raises(LogIsOlder):
         release(config)
 
 
