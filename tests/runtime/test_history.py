@@ -12,6 +12,7 @@ from tests.pipeline.streams import places, release, settings
 
 import tidegate as tg
 from tidegate.cli import main
+from tidegate.ingest import blocks as blocks_module
 from tidegate.pipeline import open_pipeline, read_stream
 from tidegate.pipeline.amend import amend
 from tidegate.pipeline.history import Recorded, ended_scopes, rebuilt
@@ -112,7 +113,8 @@ def test_a_mechanism_that_cannot_be_made_again_is_read_without_intervals(tmp_pat
             assert chunk.values.shape == (10, 2)
             assert (chunk.status == Status.FRESH).all()
             assert (chunk.radius is None) == (each is strange)
-            assert float(each.spent_by(stream.archives.rows, np.array([4]))[0]) == 1.0
+            (units,), worth = each.spent_by(stream.archives.rows, np.array([4]))
+            assert int(units) * worth == 1
 
 
 @pytest.mark.parametrize(
@@ -132,3 +134,23 @@ def test_the_card_has_the_amendment(tmp_path: Path, capsys: pytest.CaptureFixtur
     amended(tmp_path)
     assert main(["card", str(tmp_path / "tidegate.toml")]) == 0
     assert "after 3 silent steps" in capsys.readouterr().out
+
+
+def test_archived_history_is_there_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Releases from before the amendment that are in files of their own."""
+    monkeypatch.setattr(blocks_module, "BLOCK_STEPS", 3)
+    (tmp_path / "old").mkdir()
+    text = places(tmp_path, "Uniform", 20) + '\n[run]\narchives = "old"\nkeep = 4\n'
+    queries = settings(tmp_path, text, ("count = 20", "count = 12"))
+    release(queries)
+    with read_stream(queries) as stream:
+        (before,) = released_numbers([stream.released["query"]])
+    queries = settings(tmp_path, text, *CHANGES)
+    amend(queries)
+    release(queries)
+    with open_pipeline(queries) as pipeline:
+        pipeline.archive()
+        assert list((tmp_path / "old").iterdir())
+        (after,) = released_numbers([pipeline.released["query"]])
+    assert after.newest.step.tolist() == list(range(1, 21))
+    np.testing.assert_array_equal(after.answers[:12, 0], before.answers[:, 1])  # south

@@ -115,11 +115,11 @@ class Ended(NamedTuple):
             if len(chunk):
                 yield chunk
 
-    def spent_by(self, rows: Rows, steps: Integers) -> list[Fraction]:
-        """What it has spent in the window that ends at each of some steps, which are in order."""
+    def spent_by(self, rows: Rows, steps: Integers) -> tuple[Integers, Fraction]:
+        """What it has spent in the window that ends at each of some steps, which are in order: units, and their worth."""
         mechanism = self._mechanism(rows)
-        if mechanism is None or not len(steps):
-            return [Fraction(0)] * len(steps)
+        if mechanism is None:
+            return np.zeros(len(steps), dtype=np.int64), Fraction(0)
         charges, spending = list[Charges](), Spending(mechanism)
         for row in rows(self.since):
             if row.number >= self.until:
@@ -131,9 +131,7 @@ class Ended(NamedTuple):
         last = self.scope.last or 0
         # noise that was planned for later steps is never used
         spans = [span._replace(last=min(span.last, max(span.first, last))) for span in spending.spans]
-        unit = unit_of(mechanism)
-        found = window_units(charges, spans, steps, mechanism.policy.window)
-        return [unit * units for units in found.tolist()]
+        return window_units(charges, spans, steps, mechanism.policy.window), unit_of(mechanism)
 
     def _mechanism(self, rows: Rows) -> Mechanism | None:
         """What has released; with its shape alone where it cannot be made again; None if it never released."""

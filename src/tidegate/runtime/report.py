@@ -641,15 +641,11 @@ class Spending:
         steps, first = page.first.newest.step, page.first.released
         window = page.first.config.policy.window
 
-        def exactly(steps: npt.NDArray[np.int64]) -> list[list[Fraction]]:
-            each = [
-                [one.released.unit * units for units in one.released.spent_by(steps).tolist()]
-                for one in page.statistics
-            ]
-            return each + [one.spent_by(first.rows, steps) for one in page.ended]
-
-        spent = np.sum([np.array(each, dtype=np.float64) for each in exactly(steps)], axis=0)
-        fullest = exactly(steps[[int(np.argmax(spent))]])
+        each = [(one.released.spent_by(steps), one.released.unit) for one in page.statistics]
+        each += [one.spent_by(first.rows, steps) for one in page.ended]
+        spent = np.sum([units * float(unit) for units, unit in each], axis=0)
+        fullest = int(np.argmax(spent))
+        exact = sum((int(units[fullest]) * unit for units, unit in each), Fraction(0))
         limit = np.full(len(steps), np.inf)
         budgets = [(book.budgets[-1][0], float(book.budgets[-1][1][0])) for _, book in books_of(first.rows())]
         ends = [since for since, _ in budgets[1:]] + [np.inf]
@@ -657,7 +653,7 @@ class Spending:
             begin = steps - (window or int(steps[-1])) + 1
             limit = np.where((steps >= since) & (begin < end), np.minimum(limit, budget), limit)
         adds = all(one.released.adds for one in page.statistics)
-        return cls(steps, window, spent, limit, sum((each[0] for each in fullest), Fraction(0)), adds)
+        return cls(steps, window, spent, limit, exact, adds)
 
 
 def _budget(page: Page, spending: Spending) -> str:
