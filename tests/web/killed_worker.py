@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate.core.session import Session
 from tidegate.mechanisms import catalogue
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.policy import WEvent
 from tidegate.web import Settings, serve
 

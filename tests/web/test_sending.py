@@ -20,11 +20,11 @@ import pytest
 import zstandard
 from tests.web.helpers import live_text, served, verified
 
-from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate.config import parse_config
 from tidegate.core.commit import PUSHED, Commit
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.errors import InvalidParameter
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.releases import Status
 from tidegate.web import Service
 from tidegate.web.posted import PostedDriver
