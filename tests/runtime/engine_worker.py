@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.runtime.helpers import open_one
 
 from tidegate.config import read_config
 from tidegate.ingest import Intake, StepBlock
-from tidegate.runtime import open_stream, stream
+from tidegate.runtime import stream
 from tidegate.testing.entropy import fixed_entropy
 
 NEEDED = ("psycopg", "confluent_kafka", "tidegate.runtime.sinks.postgres", "tidegate.servers.postgres")
@@ -47,10 +48,10 @@ def work(order: dict[str, Any], begun: int) -> None:
     now = (lambda: float(clock.read_text() or 0)) if clock else None
     with (
         nullcontext() if seed is None else fixed_entropy(seed),
-        open_stream(config, follow=follow, clock=now, backfill=follow) as running,
+        open_one(config, follow=follow, clock=now, backfill=follow) as running,
     ):
         os.write(begun, b"1")
-        intake = config.open(running.store.progress.position, follow=follow, clock=now)
+        intake = config.open(running.position, follow=follow, clock=now)
         blocks: Iterable[StepBlock] = intake
         if order.get("size"):
             blocks = in_pieces(intake, order["size"])

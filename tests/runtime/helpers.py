@@ -17,8 +17,11 @@ import numpy as np
 
 from tidegate.config import Config, parse_config
 from tidegate.config.queries import one
+from tidegate.core.verify import Verification
 from tidegate.ingest import StepBlock
 from tidegate.pipeline import Pipeline, open_pipeline
+from tidegate.pipeline.backup import verify_log
+from tidegate.pipeline.logs import LogReader
 
 Targets = Callable[[], str]  # makes a new place for a ledger
 TEXT = """\
@@ -82,6 +85,17 @@ def settings(folder: Path, *changes: tuple[str, str]) -> Config:
         text = text.replace(before, after)
     (folder / "tidegate.toml").write_text(text)
     return parse_config(text, folder / "tidegate.toml")
+
+
+def open_one(config: Config, **more: Any) -> Pipeline:
+    """Open the stream of a configuration with one query."""
+    return open_pipeline(one(config), **more)
+
+
+def verified(ledger: Path | str) -> Verification:
+    """Recompute a log."""
+    with LogReader(str(ledger)) as log:
+        return verify_log(log.rows())
 
 
 def release(config: Config, **more: Any) -> Pipeline:

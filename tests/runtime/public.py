@@ -19,18 +19,18 @@ from typing import Any
 
 import httpx
 import numpy as np
+from tidegate.runtime.amend import told_of
+from tidegate.runtime.archives import Archives
+from tidegate.runtime.streams import archives_of
 
 from tidegate.config import Queries, parse_queries
 from tidegate.ingest import Intake, StepBlock
-from tidegate.runtime import Streams, open_streams
-from tidegate.runtime.amend import told_of
-from tidegate.runtime.archives import Archives
+from tidegate.pipeline import Pipeline, open_pipeline
 from tidegate.runtime.card import write_card
 from tidegate.runtime.chunks import Chunk, joined
 from tidegate.runtime.numbers import write_table
 from tidegate.runtime.pulse import Pulse
 from tidegate.runtime.report import released_numbers, write_report
-from tidegate.runtime.streams import archives_of
 from tidegate.testing.entropy import fixed_entropy, zero_noise
 from tidegate.web import Service, Settings
 
@@ -144,7 +144,7 @@ def run(
             if arrive is not None and now is not None:
                 arrive(now)
             clock = None if now is None else lambda now=now: now
-            with open_streams(queries, follow=now is not None, backfill=True, clock=clock) as streams:
+            with open_pipeline(queries, follow=now is not None, backfill=True, clock=clock) as streams:
                 _drive(
                     streams,
                     streams.queries.open(
@@ -154,7 +154,7 @@ def run(
     return surface(queries, live=bool(moments))
 
 
-def _drive(streams: Streams, intake: Intake) -> None:
+def _drive(streams: Pipeline, intake: Intake) -> None:
     with closing(intake):
         if (folder := archives_of(streams.queries.first)) is not None:
             folder.mkdir(exist_ok=True)
@@ -167,7 +167,7 @@ def surface(queries: Queries, *, live: bool = False) -> Surface:
     """All public bytes of a stream that has ended, without times and the signatures of times."""
     folder = queries.first.path.parent
     found: Surface = {}
-    with open_streams(queries, follow=live, backfill=True, clock=lambda: AFTER) as streams:
+    with open_pipeline(queries, follow=live, backfill=True, clock=lambda: AFTER) as streams:
         verdict, history = streams.verify(), told_of(streams.ledger)
         assert verdict.ok
         pulse = Pulse(streams.queries.first, live=False)
@@ -237,7 +237,7 @@ def differing(one: Surface, other: Surface) -> dict[str, tuple[bytes, bytes]]:
 
 def released(queries: Queries) -> list[Chunk]:
     """What was released, of each query."""
-    with open_streams(queries, follow=False, sink=False) as streams:
+    with open_pipeline(queries, follow=False, sink=False) as streams:
         width = [config.mechanism.outputs for config in queries.parts]
         return [joined(stream.store.chunks(), at) for stream, at in zip(streams.streams, width, strict=True)]
 
@@ -269,7 +269,7 @@ def recomputed(queries: Queries, vectors: np.ndarray[Any, Any], *, size: int, li
     live
         Whether the stream is followed.
     """
-    with zero_noise(), open_streams(queries, follow=live, backfill=True, clock=lambda: AFTER) as streams:
+    with zero_noise(), open_pipeline(queries, follow=live, backfill=True, clock=lambda: AFTER) as streams:
         first = streams.queries.first
         # nothing of this source is ever read
         intake = Pretended(None, first.schema, first.steps, streams.queries.counted, follow=live)  # type: ignore[arg-type]

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tidegate.pipeline.amend import amend
+from tidegate.runtime.parts import amendments_of
+from tidegate.runtime.store import open_durable
 
 from tidegate.config import Queries, parse_queries
 from tidegate.errors import TidegateError
-from tidegate.runtime import open_streams, pruning, stream, streams
-from tidegate.runtime.amend import amend
-from tidegate.runtime.parts import amendments_of
-from tidegate.runtime.store import open_durable
+from tidegate.pipeline import open_pipeline
+from tidegate.runtime import pruning, stream, streams
 from tidegate.testing.entropy import fixed_entropy
 
 PHASE = 20  # steps between two amendments
@@ -163,7 +164,7 @@ def work_on_old(order: dict[str, Any]) -> None:
 
 def release(queries: Queries, archives: Path | None = None) -> None:
     """Release everything up to the end of a phase, a few steps at a time, and archive what no window needs."""
-    with open_streams(queries) as running:
+    with open_pipeline(queries) as running:
         if archives is not None:
             archives.mkdir(exist_ok=True)
             running.archive_into(archives, keep=WINDOW)

@@ -11,16 +11,17 @@ from typing import Any
 import polars as pl
 import pytest
 from tests.runtime.helpers import TEXT, release, settings, write_events
+from tidegate.pipeline.amend import amend
+from tidegate.runtime.copies import back_up, restore
+from tidegate.runtime.heads import check_head, read_head
+from tidegate.pipeline.receipts import written_in
+from tidegate.runtime.store import open_durable
 
 from tidegate.config import Config, read_queries
 from tidegate.errors import InvalidParameter, TidegateError
-from tidegate.runtime import open_streams
-from tidegate.runtime.amend import amend
-from tidegate.runtime.copies import back_up, restore
-from tidegate.runtime.errors import AnotherStream, LedgerIsOlder
-from tidegate.runtime.heads import check_head, read_head
-from tidegate.runtime.receipts import written_in
-from tidegate.runtime.store import open_durable
+from tidegate.pipeline import open_pipeline
+from tidegate.pipeline.receipts import LogIsOlder
+from tidegate.runtime.errors import AnotherStream
 from tiers import slow
 
 FILES = ["out.csv", "out.jsonl", "out.parquet", "parts/", "parts"]
@@ -133,7 +134,7 @@ def test_a_copy_from_before_an_amendment_is_refused(place: Place) -> None:
     release(place.config(steps=4))
     copy = back_up(str(ledger_of(place.folder)), place.folder / "copy.ledger").path
     config = amended(place, TWICE)
-    with open_durable(copy, read_only=True) as ledger, pytest.raises(LedgerIsOlder):
+    with open_durable(copy, read_only=True) as ledger, pytest.raises(LogIsOlder):
         check_head(ledger, read_head(str(place.receipt)))
     release(config)
     later = back_up(str(ledger_of(place.folder)), place.folder / "later.ledger").path
@@ -141,13 +142,13 @@ def test_a_copy_from_before_an_amendment_is_refused(place: Place) -> None:
     with open_durable(ledger_of(place.folder), read_only=True) as ledger:
         assert check_head(ledger, head) == 0
     lose(place.folder)
-    with pytest.raises(LedgerIsOlder):
+    with pytest.raises(LogIsOlder):
         restore(copy, ledger_of(place.folder), [head])
     for heads in ([], [read_head(str(ledger_text(copy, place.folder)))]):
         restore(copy, ledger_of(place.folder), heads)
-        with pytest.raises(LedgerIsOlder, match=r"ends at step 4 and .* up to step 12"):
+        with pytest.raises(LogIsOlder, match=r"ends at step 4 and .* up to step 12"):
             release(place.config())
-        with pytest.raises(LedgerIsOlder):
+        with pytest.raises(LogIsOlder):
             amended(place, TWICE)
         lose(place.folder)
     restore(later, ledger_of(place.folder), [head])
@@ -170,13 +171,13 @@ def test_an_older_copy_is_not_amended(place: Place) -> None:
     release(place.config(steps=8))
     lose(place.folder)
     restore(copy, ledger_of(place.folder))
-    with pytest.raises(LedgerIsOlder, match=r"ends at step 4 and .* up to step 8"):
+    with pytest.raises(LogIsOlder, match=r"ends at step 4 and .* up to step 8"):
         amended(place, TWICE)
     receipt = place.receipt.rename(place.folder / "kept")
-    with pytest.raises(LedgerIsOlder, match="is missing"):
+    with pytest.raises(LogIsOlder, match="is missing"):
         amended(place, TWICE)
     receipt.rename(place.receipt)
-    with pytest.raises(LedgerIsOlder):
+    with pytest.raises(LogIsOlder):
         release(place.config(steps=8))
 
 
@@ -186,10 +187,10 @@ def test_what_was_left_for_another_location_follows(tmp_path: Path) -> None:
     copy = back_up(str(ledger_of(tmp_path)), tmp_path / "copy.ledger").path
     release(settings(tmp_path, ("out.csv", "other.csv")))
     lose(tmp_path)
-    with pytest.raises(LedgerIsOlder):
+    with pytest.raises(LogIsOlder):
         restore(copy, ledger_of(tmp_path), [read_head(str(tmp_path / "out.csv.receipt"))])
     shutil.copy(copy, ledger_of(tmp_path))
-    with pytest.raises(LedgerIsOlder, match=r"ends at step 4 and .* up to step 12"):
+    with pytest.raises(LogIsOlder, match=r"ends at step 4 and .* up to step 12"):
         release(settings(tmp_path))
 
 
@@ -212,7 +213,7 @@ def test_the_largest_promise_is_what_a_second_stream_adds_to(tmp_path: Path) -> 
     again = settings(tmp_path, TWICE)
     with pytest.raises(AnotherStream, match=r"both together cost ε = 4, 2 × 2"):
         release(again)
-    assert release(again, begin_anew=True).together.startswith("both together cost ε = 4, 2 × 2")
+    assert release(again, new_stream=True).together.startswith("both together cost ε = 4, 2 × 2")
 
 
 def test_a_topic_knows_another_stream(kafka: Any, tmp_path: Path, request: Request) -> None:
@@ -225,7 +226,7 @@ def test_a_topic_knows_another_stream(kafka: Any, tmp_path: Path, request: Reque
             release(place.config())
     assert len(place.steps() or []) == 12
     assert not ledger_of(tmp_path).exists()
-    assert release(place.config(), begin_anew=True).step == 12
+    assert release(place.config(), new_stream=True).step == 12
     assert release(place.config()).step == 12
     assert len(place.steps() or []) == 24
 
@@ -247,7 +248,7 @@ def several(place: Place, *names: str) -> Path:
 
 def released(file: Path, *, begin_anew: bool = False) -> str:
     """Release everything; returns what this stream and earlier ones cost together."""
-    with open_streams(read_queries(file), begin_anew=begin_anew) as streams:
+    with open_pipeline(read_queries(file), begin_anew=begin_anew) as streams:
         with contextlib.closing(streams.queries.open(streams.position)) as intake:
             streams.drive(intake)
             streams.finish()
@@ -309,10 +310,10 @@ def test_all_queries_begin_anew_together(many: Place, receipts: bool, order: tup
     text = file.read_text()
     file.write_text(text.replace("events.csv", "nowhere.csv"))
     with pytest.raises(TidegateError):
-        released(file, begin_anew=True)
+        released(file, new_stream=True)
     assert present(many) == before
     file.write_text(text)
-    together = released(file, begin_anew=True)
+    together = released(file, new_stream=True)
     assert receipts or together.startswith("both together cost ε = 2")
     now = present(many)
     if many.kind == "table":
@@ -323,7 +324,7 @@ def test_all_queries_begin_anew_together(many: Place, receipts: bool, order: tup
         assert set(published(before).values()) <= set(now.values())
     assert released(file) == together
     with pytest.raises(InvalidParameter, match="begin-anew"):
-        released(file, begin_anew=True)
+        released(file, new_stream=True)
     assert published(present(many)) == published(now)
 
 

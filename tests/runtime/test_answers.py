@@ -313,7 +313,9 @@ def test_one_query_is_divided_by_another(revising: str, tmp_path: Path) -> None:
     if revising:
         text = text.replace(f'name = "{revising}"', f'name = "{revising}"\nmechanism = "OptStream"', 1)
     text = text.replace('location = "released.csv"', 'location = "released.csv"\nrevisions = "all"')
-    for count in (40,) if revising else (8, 16, 24, 40):  # the end of a stream that is revised is its last word
+    for count in (
+        (40,) if revising else (8, 16, 24, 40)
+    ):  # the end of a stream that is revised is its last word
         file.write_text(text.replace("count = 40", f"count = {count}"))
         released(file)
     found = rows(tmp_path / "receipt.csv").filter(pl.col("value").is_not_null())

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.runtime.helpers import blocks, settings
+from tests.runtime.helpers import blocks, open_one, settings, verified
 
 from tidegate.config import Config
 from tidegate.errors import TidegateError
-from tidegate.runtime import open_stream
-from tidegate.runtime.store import verify_target
 
 VALUES = ("NULL", "'x'", "x'00ff'", "x''", "1.5", "9223372036854775807", "-1", "'{}'", "'[1]'")
 
@@ -24,10 +22,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, bytes]:
     config = settings(
         tmp_path_factory.mktemp("whole"), ("count = 12", "count = 40"), ('"Uniform"', '"OptStream"')
     )
-    with open_stream(config) as stream:
+    with open_one(config) as stream:
         stream.drive(blocks(np.full((40, 2), 3, dtype=np.int64)))
         stream.finish()
-    assert verify_target(config.ledger).ok
+    assert verified(config.ledger).ok
     return config, Path(config.ledger).read_bytes()
 
 
@@ -47,7 +45,7 @@ def test_no_page_is_overlooked(whole: tuple[Config, bytes]) -> None:
     passed = []
     for page in range(1, len(good) // size):
         bad = good[: page * size] + bytes(size) + good[(page + 1) * size :]
-        if bad != good and verify_target(put(config, bad)).ok:
+        if bad != good and verified(put(config, bad)).ok:
             passed.append(page + 1)
     put(config, good)
     assert not passed
@@ -78,9 +76,9 @@ def test_values_of_another_kind_are_damage(whole: tuple[Config, bytes]) -> None:
                 writer.close()
             if path.read_bytes() == good:
                 continue
-            if verify_target(path).ok:
+            if verified(path).ok:
                 passed.add((table, column, value))
-            with suppress(TidegateError), open_stream(config):
+            with suppress(TidegateError), open_one(config):
                 pass
     put(config, good)
     # keys that nobody reads, what version 0.1 has written without a digest, and where the file was: who changes that

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.helpers import release, settings, write_events
+from tests.runtime.helpers import open_one, release, settings, verified, write_events
 
 from tidegate.cli import main
 from tidegate.errors import LedgerError
-from tidegate.runtime import SinkError, open_stream
-from tidegate.runtime.store import verify_target
+from tidegate.runtime.errors import SinkError
 
 Mount = Callable[[str], Path]
 
@@ -57,7 +56,7 @@ def test_full_disk_of_the_ledger(tmp_path: Path, mount: Mount) -> None:
     release(config)
     assert (tmp_path / "out.csv").read_bytes().startswith(part)
     assert len((tmp_path / "out.csv").read_bytes().splitlines()) == 100_001
-    assert verify_target(config.ledger).ok
+    assert verified(config.ledger).ok
 
 
 def test_full_disk_of_the_sink(tmp_path: Path, mount: Mount) -> None:
@@ -67,7 +66,7 @@ def test_full_disk_of_the_sink(tmp_path: Path, mount: Mount) -> None:
     with pytest.raises(SinkError, match=r"No space left on device.*nothing is lost"):
         release(config)
     part = (small / "out.csv").read_bytes()
-    assert verify_target(config.ledger).steps % 1000 == 0
+    assert verified(config.ledger).steps % 1000 == 0
     subprocess.run(["mount", "-o", "remount,size=8m", str(small)], check=True)
     release(config)
     whole = (small / "out.csv").read_bytes()
@@ -80,11 +79,11 @@ def test_read_only_folders(tmp_path: Path, mount: Mount) -> None:
     small = mount("size=1m")
     subprocess.run(["mount", "-o", "remount,ro", str(small)], check=True)
     with pytest.raises(SinkError, match=r"out.csv cannot be written \(Read-only file system\)"):
-        open_stream(settings(tmp_path, (f"{tmp_path}/out.csv", f"{small}/out.csv")))
+        open_one(settings(tmp_path, (f"{tmp_path}/out.csv", f"{small}/out.csv")))
     assert not (tmp_path / "tidegate.ledger").exists()
     change = ("window = 4", f'window = 4\nledger = "{small}/stream.ledger"')
     with pytest.raises(LedgerError, match=r"stream\.ledger"):
-        open_stream(settings(tmp_path, change))
+        open_one(settings(tmp_path, change))
 
 
 def test_a_device_is_no_sink(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,7 +257,7 @@ def test_side_files_of_earlier_versions_are_closed_to_others(tmp_path: Path) -> 
         beside = Path(f"{config.ledger}{side}")
         beside.touch()
         beside.chmod(0o644)
-    with open_stream(config):
+    with open_one(config):
         modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("tidegate.ledger*")}
     assert len(modes) >= 4
     assert set(modes.values()) == {0o600}

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.helpers import release, settings
+from tests.runtime.helpers import open_one, release, settings
 
+from tidegate.core.errors import LogMismatch
 from tidegate.errors import (
     BudgetExceeded,
     InvalidParameter,
@@ -28,7 +29,6 @@ from tidegate.ledger.sqlite import SQLiteLedger
 from tidegate.mechanisms import Uniform
 from tidegate.policy import WEvent
 from tidegate.releases import Status
-from tidegate.runtime import StreamChanged, open_stream
 
 POLICY = WEvent(epsilon="1", w=4)
 
@@ -241,15 +241,15 @@ def test_a_stream_in_postgres(url: str, tmp_path: Path) -> None:
     assert len(whole.splitlines()) == 13
     release(config)
     assert (tmp_path / "out.csv").read_bytes() == whole
-    with pytest.raises(StreamChanged, match=r'epsilon = "1" and the configuration now says "2"'):
-        open_stream(settings(tmp_path, change, ('epsilon = "1"', 'epsilon = "2"')))
+    with pytest.raises(LogMismatch, match=r'epsilon = "1" and the configuration now says "2"'):
+        open_one(settings(tmp_path, change, ('epsilon = "1"', 'epsilon = "2"')))
     assert verify_url(url).steps == 12
 
 
 def test_a_server_that_goes_away(postgres: Any, tmp_path: Path) -> None:
     """It stops with one sentence; when the server is back the stream goes on as if nothing had happened."""
     config = settings(tmp_path, ("window = 4", f'window = 4\nledger = "{postgres.new_stream()}"'))
-    with open_stream(config) as stream:
+    with open_one(config) as stream:
         intake = config.open(None)
         found = list(intake)
         intake.close()

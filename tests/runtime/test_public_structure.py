@@ -35,8 +35,8 @@ from tidegate.cli import main
 from tidegate.config import Queries
 from tidegate.ingest.blocks import block_steps
 from tidegate.ledger.rows import decode_arrays, decode_batch, decode_text
+from tidegate.pipeline import open_pipeline
 from tidegate.releases import Status
-from tidegate.runtime import open_streams
 from tidegate.testing.entropy import fixed_entropy
 from tidegate.web.tokens import Tokens
 
@@ -343,7 +343,7 @@ def from_a_broker(
 
     with (
         fixed_entropy(7),
-        open_streams(queries, follow=True, clock=world) as streams,
+        open_pipeline(queries, follow=True, clock=world) as streams,
         closing(streams.queries.open(streams.position, follow=True, clock=world)) as intake,
     ):
         source: Any = intake.source

@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.helpers import release, settings
+from tests.runtime.helpers import open_one, release, settings
+from tidegate.runtime.pruning import verify_archives
 
 from tidegate.cli import main
 from tidegate.clock.steps import PublicClock
 from tidegate.config import read_queries
 from tidegate.errors import InvalidParameter
-from tidegate.runtime import open_stream, pulse
+from tidegate.runtime import pulse
 from tidegate.runtime.errors import SinkError, SinkUnavailable
 from tidegate.runtime.notify import Notifier
-from tidegate.runtime.pruning import verify_archives
 from tidegate.runtime.pulse import Heartbeat, Pulse
 from waiting import LIMIT, until
 
@@ -110,7 +110,7 @@ def test_a_loop_that_hangs_gives_no_sign_of_life(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(pulse, "EVERY", 0.05)
     config = settings(tmp_path, ("[sink]", '[run]\nstatus = "status.json"\n\n[sink]'))
     place = str(tmp_path / "notify")
-    with listening(place) as system, open_stream(config) as stream:
+    with listening(place) as system, open_one(config) as stream:
         notifier = Notifier({"NOTIFY_SOCKET": place, "WATCHDOG_USEC": "100000"})
         assert notifier.every == 0.05
         felt = Pulse(config, live=True, notifier=notifier)
@@ -204,7 +204,7 @@ def test_a_failure_is_in_status_and_log(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_status_file_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
     """Later a full disk does not stop the stream."""
     config = settings(tmp_path, ("[sink]", '[run]\nstatus = "absent/status.json"\n\n[sink]'))
-    with open_stream(config) as stream, pytest.raises(SinkError, match="status in"):
+    with open_one(config) as stream, pytest.raises(SinkError, match="status in"):
         Pulse(config, live=True).begin(stream)
 
 
@@ -212,7 +212,7 @@ def test_a_status_file_replaces_nothing_else(tmp_path: Path) -> None:
     """An earlier status and an empty file make room; anything else stays, and so does what is no file."""
     config = settings(tmp_path, ("[sink]", '[run]\nstatus = "status.json"\n\n[sink]'))
     place = tmp_path / "status.json"
-    with open_stream(config) as stream:
+    with open_one(config) as stream:
         pulse = Pulse(config, live=True)
         place.write_text("")
         pulse.begin(stream)
@@ -230,8 +230,8 @@ def test_a_status_file_replaces_nothing_else(tmp_path: Path) -> None:
 def test_a_sink_that_lacks_releases_is_counted(tmp_path: Path) -> None:
     """Its backlog is what was committed and not taken."""
     config = settings(tmp_path)
-    with open_stream(config) as stream:
-        intake = config.open(stream.store.progress.position)
+    with open_one(config) as stream:
+        intake = config.open(stream.position)
 
         def refuse(_: Any) -> None:
             raise SinkUnavailable("away.")
@@ -248,23 +248,23 @@ def test_a_followed_stream_prunes_itself(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(pruning, "SPARE", 0)
     config = settings(tmp_path)
-    with open_stream(config) as stream:
+    with open_one(config) as stream:
         with pytest.raises(InvalidParameter, match="archives"):
             stream.archive_into(tmp_path / "archives")
         (tmp_path / "archives").mkdir()
         stream.archive_into(tmp_path / "archives", keep=4)
     for count in range(2, 13):
         config = settings(tmp_path, ("count = 12", f"count = {count}"))
-        with open_stream(config) as stream:
+        with open_one(config) as stream:
             stream.archive_into(tmp_path / "archives", keep=4)
-            intake = config.open(stream.store.progress.position)
+            intake = config.open(stream.position)
             stream.drive(intake)
             stream.finish()
             intake.close()
     archives = list((tmp_path / "archives").iterdir())
     assert len(archives) >= 1
     assert verify_archives(archives, tmp_path / "tidegate.ledger") == ""
-    assert len(release(config).store.progress.position or {}) > 0
+    assert len(release(config).position or {}) > 0
 
 
 def test_the_unit_of_the_page(tmp_path: Path) -> None:

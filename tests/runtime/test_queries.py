@@ -12,6 +12,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from tests.runtime.helpers import verified
+from tidegate.runtime.amend import Amended, amend, told_of
+from tidegate.runtime.kept import Kept
+from tidegate.runtime.store import open_durable
 
 from tidegate.cli import main
 from tidegate.config import ConfigError, Queries, parse_queries, read_queries
@@ -22,11 +26,8 @@ from tidegate.ingest.schema import TextUnits
 from tidegate.ingest.several import read_rows, step_vectors
 from tidegate.ingest.times import TimeReader
 from tidegate.ledger.replay import verify_file
-from tidegate.runtime import open_streams
-from tidegate.runtime.amend import Amended, amend, told_of
-from tidegate.runtime.errors import StreamChanged
-from tidegate.runtime.kept import Kept
-from tidegate.runtime.store import open_durable, verify_target
+from tidegate.pipeline import open_pipeline
+from tidegate.runtime.errors import LogMismatch
 
 STEPS = 60
 OLD = Path(__file__).parents[1] / "ledger" / "fixtures" / "0.1.0" / "stream"
@@ -60,7 +61,7 @@ def edited(folder: Path, *changes: tuple[str, str], text: str | None = None) -> 
 def released(file: Path) -> Queries:
     """Release everything that there is."""
     queries = read_queries(file)
-    with open_streams(queries) as streams:
+    with open_pipeline(queries) as streams:
         intake = streams.queries.open(streams.position)
         streams.drive(intake)
         streams.finish()
@@ -100,7 +101,7 @@ def test_three_statistics_of_a_shop_share_one_budget(tmp_path: Path) -> None:
         found = rows(tmp_path / f"released-{name}.csv")
         assert [int(row["step"]) for row in found] == list(range(1, STEPS + 1))
         assert all(row["status"] == "fresh" for row in found)
-    verdict = verify_target(tmp_path / "tidegate.ledger")
+    verdict = verified(tmp_path / "tidegate.ledger")
     assert verdict.ok
     assert (verdict.steps, verdict.spent, verdict.releases) == (STEPS, 1, 3 * STEPS)
     assert max(window_sums(tmp_path / "tidegate.ledger", 8)) == 1
@@ -111,7 +112,7 @@ def test_all_charges_of_a_step_are_committed_together(
 ) -> None:
     """Where the last query fails, nothing of the others is charged, kept or sent."""
     file = shop(tmp_path, 10)
-    with open_streams(read_queries(file)) as streams:
+    with open_pipeline(read_queries(file)) as streams:
         intake = streams.queries.open(streams.position)
         last = streams.streams[-1]
 
@@ -207,7 +208,7 @@ def test_a_changed_file_is_refused_without_an_amendment(tmp_path: Path) -> None:
     released(shop(tmp_path, 20))
     before = verify_file(tmp_path / "tidegate.ledger").head
     edited(tmp_path, ('share = "1/2"', 'share = "1/4"'))
-    with pytest.raises(StreamChanged, match="tidegate amend"):
+    with pytest.raises(LogMismatch, match="tidegate amend"):
         released(tmp_path / "tidegate.toml")
     assert verify_file(tmp_path / "tidegate.ledger").head == before
 
@@ -225,7 +226,7 @@ def test_what_stays_goes_on_and_what_changes_begins_anew(tmp_path: Path) -> None
     assert len(rows(tmp_path / "released-customers.csv")) == 20
     later = rows(tmp_path / "released-customers.from-21.csv")
     assert [int(row["step"]) for row in later] == list(range(21, 41))
-    verdict = verify_target(tmp_path / "tidegate.ledger")
+    verdict = verified(tmp_path / "tidegate.ledger")
     assert verdict.ok
     assert verdict.releases == 40 + 20 + 20 + 40
     assert max(window_sums(tmp_path / "tidegate.ledger", 8)) <= 1
@@ -245,7 +246,7 @@ def test_windows_that_straddle_hold_the_smaller_promise(tmp_path: Path, epsilon:
     assert max(sums[27:]) == Fraction(epsilon)
     silent = [int(row["step"]) for row in later if row["status"] == "silent"]
     assert max(silent, default=0) < 28
-    assert verify_target(tmp_path / "tidegate.ledger").ok
+    assert verified(tmp_path / "tidegate.ledger").ok
 
 
 def test_queries_come_and_go(tmp_path: Path) -> None:
@@ -265,7 +266,7 @@ def test_queries_come_and_go(tmp_path: Path) -> None:
     assert len(rows(tmp_path / "released-orders.from-41.csv")) == 20
     assert len(rows(tmp_path / "released-big.from-21.csv")) == 40
     assert max(window_sums(tmp_path / "tidegate.ledger", 8)) <= 1
-    verdict = verify_target(tmp_path / "tidegate.ledger")
+    verdict = verified(tmp_path / "tidegate.ledger")
     assert verdict.ok
     assert verdict.steps == 60
     with open_durable(tmp_path / "tidegate.ledger", read_only=True) as ledger:
@@ -287,7 +288,7 @@ def test_any_mechanism_follows_another(tmp_path: Path, mechanism: str) -> None:
         assert any(row["status"] == "fresh" for row in found)
         assert all(row["status"] == "silent" or abs(float(row["all"])) < 1e6 for row in found)
     assert max(window_sums(tmp_path / "tidegate.ledger", 8)) <= 1
-    assert verify_target(tmp_path / "tidegate.ledger").ok
+    assert verified(tmp_path / "tidegate.ledger").ok
 
 
 @pytest.mark.parametrize(
@@ -314,7 +315,7 @@ def test_a_query_is_added_where_there_is_room(tmp_path: Path, mechanism: str) ->
     assert [int(row["step"]) for row in found][:25] == list(range(21, 46))
     assert any(row["status"] == "fresh" for row in found[:8])
     assert max(window_sums(tmp_path / "tidegate.ledger", 8)) <= 1
-    assert verify_target(tmp_path / "tidegate.ledger").ok
+    assert verified(tmp_path / "tidegate.ledger").ok
 
 
 @pytest.mark.parametrize(
@@ -380,7 +381,7 @@ def test_a_stream_of_version_0_1_is_upgraded_and_amended(tmp_path: Path) -> None
     assert {change.change for change in done.changes} == {"begins anew"}
     queries = released(folder / "tidegate.toml")
     assert len(queries.parts) == 2
-    verdict = verify_target(folder / "tidegate.ledger")
+    verdict = verified(folder / "tidegate.ledger")
     assert verdict.ok
     assert verdict.rows > before.rows
     assert verdict.steps == 10
@@ -407,11 +408,11 @@ def test_amendments_are_proved_by_the_chain(tmp_path: Path) -> None:
     released(shop(tmp_path, 20))
     amended(tmp_path, ('share = "1/2"', 'share = "1/4"'), ("count = 20", "count = 30"))
     released(tmp_path / "tidegate.toml")
-    assert verify_target(tmp_path / "tidegate.ledger").ok
+    assert verified(tmp_path / "tidegate.ledger").ok
     with sqlite3.connect(tmp_path / "tidegate.ledger") as connection:
         connection.execute("UPDATE amendments SET fingerprint = 'another' WHERE number = 2")
     connection.close()
-    verdict = verify_target(tmp_path / "tidegate.ledger")
+    verdict = verified(tmp_path / "tidegate.ledger")
     assert "amendment 2" in verdict.problem
 
 
@@ -457,7 +458,7 @@ def test_damage_of_parts_and_amendments_is_noticed(tmp_path: Path, amended_shop:
     with sqlite3.connect(ledger) as connection:
         connection.execute(damage)
     connection.close()
-    verdict = verify_target(ledger)
+    verdict = verified(ledger)
     assert verdict.ok == (damage == "SELECT 1")
     assert verdict.ok or verdict.problem.endswith("restore the ledger from a backup.")
     said = ""
@@ -499,7 +500,7 @@ def test_a_followed_stream_with_several_queries(tmp_path: Path) -> None:
     begin = 1772409600  # 2 March 2026, midnight
 
     def released_by(hours: float) -> int:
-        with open_streams(queries, follow=True, clock=lambda: begin + 3600 * hours) as streams:
+        with open_pipeline(queries, follow=True, clock=lambda: begin + 3600 * hours) as streams:
             intake = streams.queries.open(
                 streams.position, follow=True, once=True, clock=lambda: begin + 3600 * hours
             )
@@ -512,7 +513,7 @@ def test_a_followed_stream_with_several_queries(tmp_path: Path) -> None:
     assert released_by(25.5) == 25
     found: list[Any] = [len(rows(tmp_path / f"released-{part.name}.csv")) for part in queries.parts]
     assert found == [25, 25, 25]
-    assert verify_target(tmp_path / "tidegate.ledger").ok
+    assert verified(tmp_path / "tidegate.ledger").ok
 
 
 @pytest.mark.parametrize("listed", [True, False])

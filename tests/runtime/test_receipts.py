@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.helpers import blocks, release, settings, write_events
+from tests.runtime.helpers import blocks, open_one, release, settings, verified, write_events
+from tidegate.pipeline.receipts import Origin, cost
 
 from tidegate.cli import main
 from tidegate.config import Config
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms import Uniform
 from tidegate.policy import WEvent
-from tidegate.runtime import Chunk, SinkError, Stream, open_store, open_stream
-from tidegate.runtime.errors import AnotherStream, LedgerIsOlder
-from tidegate.runtime.receipts import Origin, cost
+from tidegate.runtime import open_store
+from tidegate.runtime.chunks import Chunk
+from tidegate.pipeline.receipts import LogIsOlder
+from tidegate.runtime.errors import AnotherStream, SinkError
 from tidegate.runtime.sinks.sink import Sink
-from tidegate.runtime.store import verify_target
 from tiers import slow
 
 FILES = ["out.csv", "out.jsonl", "out.parquet", "parts/"]
@@ -82,7 +83,7 @@ def test_a_lost_ledger_gives_no_second_budget(tmp_path: Path, sink: str, ledger:
             release(again)
     assert "://" in ledger[1] or not Path(ledger[1]).exists()
     assert published(tmp_path) == before
-    stream = release(again, begin_anew=True)
+    stream = release(again, new_stream=True)
     assert stream.together == "both together cost ε = 2, 2 × 1, for any 4 consecutive steps"
     now = published(tmp_path)
     assert sorted(before.values()) == sorted(content for name, content in now.items() if "earlier-1" in name)
@@ -91,7 +92,7 @@ def test_a_lost_ledger_gives_no_second_budget(tmp_path: Path, sink: str, ledger:
     assert stream.together
     assert published(tmp_path) == now
     with pytest.raises(InvalidParameter, match="begin-anew"):
-        release(again, begin_anew=True)
+        release(again, new_stream=True)
     with pytest.raises(AnotherStream):  # the earlier ledger comes back, and may not mix with the new one
         release(stream_of(tmp_path, sink, ledger[0]))
     assert published(tmp_path) == now
@@ -108,10 +109,10 @@ def test_an_older_copy_of_the_ledger_is_refused(tmp_path: Path, sink: str) -> No
     shutil.copy(place, tmp_path / "new")
     shutil.copy(tmp_path / "old", place)
     for more in ({}, {"begin_anew": True}):
-        with pytest.raises(LedgerIsOlder, match=r"ends at step 6 and .* up to step 9.*newest copy"):
+        with pytest.raises(LogIsOlder, match=r"ends at step 6 and .* up to step 9.*newest copy"):
             release(config, **more)
     assert published(tmp_path) == before
-    assert verify_target(place).steps == 6
+    assert verified(place).steps == 6
     shutil.copy(tmp_path / "new", place)
     assert release(stream_of(tmp_path, sink, str(place), steps=12)).step == 12
 
@@ -136,7 +137,7 @@ def test_an_older_copy_with_its_own_receipt_is_no_reason_to_move_the_output(
     assert "older copy" in str(refused.value)
     assert "move" not in str(refused.value).split("ledger")[0]
     assert published(tmp_path) == before
-    assert verify_target(place).steps == 6
+    assert verified(place).steps == 6
 
 
 def test_an_older_state_of_postgresql_is_refused(tmp_path: Path, postgres: Any) -> None:
@@ -155,7 +156,7 @@ def test_an_older_state_of_postgresql_is_refused(tmp_path: Path, postgres: Any) 
         for table in tables:
             server.execute(f"TRUNCATE {schema}.{table}")
             server.execute(f"INSERT INTO {schema}.{table} SELECT * FROM old_{schema}_{table}")
-    with pytest.raises(LedgerIsOlder):
+    with pytest.raises(LogIsOlder):
         release(config)
 
 
@@ -175,7 +176,7 @@ def test_outputs_without_a_receipt_are_not_overwritten(tmp_path: Path, name: str
         release(again)
     assert published(tmp_path) == before
     assert not (tmp_path / "two.ledger").exists()
-    release(again, begin_anew=True)
+    release(again, new_stream=True)
     assert set(before.values()) < set(published(tmp_path).values())
 
 
@@ -197,7 +198,7 @@ def test_ids_tell_streams_apart(tmp_path: Path) -> None:
     """A reader that drops what it has seen must not take a release of the second stream for one of the first."""
     config = stream_of(tmp_path, f"{tmp_path}/out.jsonl", f"{tmp_path}/one.ledger")
     release(config)
-    release(stream_of(tmp_path, f"{tmp_path}/out.jsonl", f"{tmp_path}/two.ledger"), begin_anew=True)
+    release(stream_of(tmp_path, f"{tmp_path}/out.jsonl", f"{tmp_path}/two.ledger"), new_stream=True)
     texts = [(tmp_path / name).read_text().splitlines() for name in ("out.jsonl", "out.earlier-1.jsonl")]
     ids = [{json.loads(line)["id"] for line in lines} for lines in texts]
     assert [len(found) for found in ids] == [12, 12]
@@ -267,7 +268,7 @@ def test_a_damaged_receipt_is_named(tmp_path: Path) -> None:
 def test_a_stream_that_never_released_needs_no_word(tmp_path: Path) -> None:
     """A ledger from which nothing has left costs nothing."""
     config = settings(tmp_path)
-    open_stream(config).close()
+    open_one(config).close()
     assert not Path(config.ledger).exists()
     release(config)
     assert release(config).together == ""

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.helpers import release, settings
+from tests.runtime.helpers import release, settings, verified
 
 import tidegate as tg
 from tidegate.cli import main
 from tidegate.errors import LedgerError, TidegateError
-from tidegate.runtime.errors import LedgerIsOlder
-from tidegate.runtime.store import verify_target
+from tidegate.pipeline.receipts import LogIsOlder
 from waiting import until
 
 NAME = "postgres#campus"
@@ -119,7 +118,7 @@ def test_a_replica_that_is_behind_is_refused(
     primary.stop()
     replica.start()
     replica.promote()
-    with pytest.raises(LedgerIsOlder, match=r"ends at step 6 and .* up to step 9"):
+    with pytest.raises(LogIsOlder, match=r"ends at step 6 and .* up to step 9"):
         release(stream(replica, 12))
     assert main(["ledger", "verify", address(replica), "--head", str(tmp_path / "out.csv.receipt")]) == 1
     assert "3 steps that were released" in capsys.readouterr().out
@@ -180,5 +179,5 @@ def test_a_full_disk_of_the_server(tmp_path: Path, postgres: Any, small: Path, s
     ) as run:
         assert run.step >= done
         run.push([1] * 20)
-    assert verify_target(f"{address(primary)}_b").ok
+    assert verified(f"{address(primary)}_b").ok
     assert release(config).step == 12

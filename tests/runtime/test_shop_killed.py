@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.helpers import Targets, Worker
+from tests.runtime.helpers import Targets, Worker, verified
+from tidegate.runtime.pruning import verify_archives
 
 from tidegate.ledger import Verdict
-from tidegate.runtime.pruning import verify_archives
-from tidegate.runtime.store import verify_target
 
 pytestmark = pytest.mark.slow  # kills
 
@@ -129,7 +128,7 @@ def test_a_stream_of_version_0_1_is_amended_under_kills(worker: Worker, tmp_path
         found = (folder / "out-first.from-7.csv").read_bytes()
         promised = promised or found
         assert found == promised
-        verdict = verify_target(folder / "tidegate.ledger")
+        verdict = verified(folder / "tidegate.ledger")
         assert verdict.ok, str(verdict)
         assert (verdict.steps, verdict.unchained) == (10, 6)
         if killed >= KILLS:
@@ -157,7 +156,7 @@ def test_killed_at_random_and_amended_twice(
                 break
             killed += 1
         assert outputs(folder) | answers(folder) == promised
-        verdict = verify_target(target or folder / "tidegate.ledger")
+        verdict = verified(target or folder / "tidegate.ledger")
         assert verdict.ok, str(verdict)
         assert verdict.steps == 3 * PHASE
         if killed >= KILLS:
@@ -170,7 +169,7 @@ def test_killed_at_random_while_it_is_pruned(worker: Worker, targets: Targets, t
     whole = tmp_path / "whole"
     whole.mkdir()
     assert not worker.start(whole, "", archives=False)["killed"]
-    wanted = told(verify_target(whole / "tidegate.ledger"))
+    wanted = told(verified(whole / "tidegate.ledger"))
     for number in itertools.count():
         folder, target = tmp_path / str(number), targets()
         folder.mkdir()
@@ -182,7 +181,7 @@ def test_killed_at_random_while_it_is_pruned(worker: Worker, targets: Targets, t
         assert outputs(folder) == outputs(whole)
         archives, ledger = sorted((folder / "archives").iterdir()), target or str(folder / "tidegate.ledger")
         assert verify_archives(archives, ledger) == ""
-        verdict = verify_target(ledger)
+        verdict = verified(ledger)
         assert told(verdict) == wanted
         assert f"rows 1 to {verdict.archived} are in archives" in str(verdict)
         assert verdict.archived > 0

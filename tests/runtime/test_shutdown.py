@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.helpers import settings
+from tests.runtime.helpers import settings, verified
+from tidegate.runtime.store import open_durable
 
 from tidegate.errors import LedgerError
 from tidegate.ledger import postgres_connection
 from tidegate.policy import WEvent
-from tidegate.runtime.store import open_durable, verify_target
 from waiting import LIMIT
 
 FOLLOWED = (
@@ -58,7 +58,7 @@ def test_one_signal_is_enough_without_a_broker(tmp_path: Path) -> None:
         silent.close()
     assert process.returncode == 0
     assert f"broker 127.0.0.1:{port}/released" in output
-    verdict = verify_target(tmp_path / "tidegate.ledger")
+    verdict = verified(tmp_path / "tidegate.ledger")
     assert verdict.ok
     assert verdict.releases > 0  # committed, and sent at the next start
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.helpers import release, settings
+from tests.runtime.helpers import open_one, release, settings, verified
 from tests.runtime.test_failures import Mount
 from tests.runtime.test_failures import mount as mount
 
@@ -19,9 +19,8 @@ from tidegate.errors import LedgerError
 from tidegate.ingest import open_source
 from tidegate.ingest.blocks import block_steps
 from tidegate.ingest.sources.text import PIECE
-from tidegate.runtime import Chunk, open_stream
+from tidegate.runtime.chunks import Chunk
 from tidegate.runtime.sinks.text import TextFileSink
-from tidegate.runtime.store import verify_target
 
 
 def test_pieces_of_a_file_are_bounded(tmp_path: Path) -> None:
@@ -51,7 +50,7 @@ def test_full_disk_of_the_temporary_file(
     assert main(["release", str(tmp_path / "tidegate.toml")]) == 2
     assert "No space left on device" in capsys.readouterr().err
     assert not (tmp_path / "out.csv").exists() or len((tmp_path / "out.csv").read_text().splitlines()) <= 1
-    assert not Path(config.ledger).exists() or verify_target(config.ledger).steps == 0
+    assert not Path(config.ledger).exists() or verified(config.ledger).steps == 0
     monkeypatch.setattr(tempfile, "tempdir", None)
     assert release(config).step == 12
 
@@ -62,9 +61,9 @@ def test_full_disk_of_the_archives(tmp_path: Path, mount: Mount) -> None:
     config = settings(tmp_path, ("count = 12", "count = 4000"))
     assert release(config).step == 4000
     small = mount("size=64k")
-    with open_stream(config) as stream, pytest.raises(LedgerError, match="is full"):
+    with open_one(config) as stream, pytest.raises(LedgerError, match="is full"):
         stream.prune(small, keep=10)
-    assert verify_target(config.ledger).ok
+    assert verified(config.ledger).ok
     (tmp_path / "out.csv").unlink()
     assert release(config).step == 4000
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 4001

@@ -68,6 +68,8 @@ class Sampled(Held):
         answers = answers[: len(revised)]
         between = np.not_equal(revised.status, Status.FRESH)[:, np.newaxis] & ~np.isnan(answers)
         squares = np.where(between, (revised.values - answers) ** 2, 0.0)
+        cut_short = ((0, -len(between) % self._w), (0, 0))  # by the end of the stream
+        between, squares = np.pad(between, cut_short), np.pad(squares, cut_short)
         periods = (-1, self._w, squares.shape[1])
         counts = between.reshape(periods).sum(axis=1)
         means = squares.reshape(periods).sum(axis=1) / np.maximum(counts, 1)

@@ -27,7 +27,7 @@ from tidegate.config import Config, Queries
 from tidegate.core.commit import FINISHED, Row, head_of
 from tidegate.core.errors import LogMismatch
 from tidegate.core.log import Log
-from tidegate.core.mechanism import Finishes, unit_of
+from tidegate.core.mechanism import unit_of
 from tidegate.core.postgres_log import PostgresLog, is_url
 from tidegate.core.scope import part_of
 from tidegate.core.session import Session
@@ -106,7 +106,9 @@ class Pipeline:
         lock: StreamLock | None = None,
     ) -> None:
         self.queries, self.log, self._lock = queries, log, lock
-        self._made = next(log.rows(), None) is None  # by this process
+        loaded = log.load()
+        self._made = loaded is None  # by this process
+        self._finished = loaded is not None and loaded.row.kind == FINISHED
         self.editions = queries.editions  # each in the order in which ingest has its queries side by side
         self.parts: list[Config] = [part for edition in self.editions for part in edition]
         self.observers = {part.name: (observers or {}).get(part.name, NullObserver()) for part in self.parts}
@@ -343,6 +345,11 @@ class Pipeline:
         Where the missing readings change, a new commit begins.
         """
         step = self.session.steps[edition[0].name]
+        if self._finished:
+            raise LogMismatch(
+                f"the stream was finished at step {step}, with last values of the steps before it; put count in [steps] "
+                "back, or begin a new stream with another ledger, whose budget adds to this one's."
+            )
         if blocks[0].first_step != step + 1:
             raise LogMismatch(
                 f"the next step is {step + 1} and the source has step {blocks[0].first_step}; give it the position of "
@@ -477,18 +484,10 @@ class Pipeline:
 
     def _end(self) -> None:
         """After the last step of all, some mechanisms have a last word on earlier ones."""
-        last, finishes = (
-            self.queries.first.steps.count,
-            any(_finishes(each) for each in self.mechanisms.values()),
-        )
-        loaded = self.log.load()
-        if (
-            finishes
-            and self.session.steps[self.editions[-1][0].name] == last
-            and loaded is not None
-            and loaded.row.kind != FINISHED
-        ):
+        last, done = self.queries.first.steps.count, self.session.steps[self.editions[-1][0].name]
+        if done == last and not self._finished and any(part.mechanism.revises for part in self.parts):
             self.session.finish()
+            self._finished = True
             self.on_committed()
 
     @property
@@ -727,11 +726,6 @@ def _session(mechanisms: Mapping[str, Any], log: Log, queries: Queries) -> Sessi
 
 def _about_in(row: Row) -> dict[str, Any]:
     return {name: query["about"] for name, query in json.loads(row.charges)["description"]["queries"].items()}
-
-
-def _finishes(mechanism: Any) -> bool:
-    """Whether the end of a stream releases anything more; of clipped values, what releases their sums says it."""
-    return isinstance(getattr(mechanism, "bounded", mechanism), Finishes)
 
 
 def _cuts(blocks: Sequence[StepBlock]) -> Iterator[slice]:

@@ -320,8 +320,15 @@ def difference(before: Any, now: Any, key: str = "") -> tuple[str, Any, Any] | N
     ('steps.length', 60, 90)
     """
     if isinstance(before, dict) and isinstance(now, dict):
-        # what people have written comes first; the law of the noise follows from the others
-        names = sorted({*before, *now}, key=lambda name: (name == "noise", name))
+        # what people have written comes first: the name of a mechanism; the law of its noise follows from the others
+        names = sorted(
+            {*before, *now},
+            key=lambda name: (
+                name == "noise",
+                not isinstance(before.get("mechanism"), str) or name != "mechanism",
+                name,
+            ),
+        )
         found = (difference(before.get(name), now.get(name), f"{key}.{name}".lstrip(".")) for name in names)
         return next((each for each in found if each is not None), None)
     return None if before == now else (key, before, now)

@@ -1,4 +1,4 @@
-"""Chunks: consecutive releases as they are stored and sent, numbered in the order in which they left.
+"""Chunks: consecutive releases as they are sent, numbered in the order in which they left.
 
 A step may be released more than once: a mechanism that learns more about a past step revises it. Revision 0 is
 the first release of a step. The number of a release, counted from 1 over the whole stream, is its place in every
@@ -7,8 +7,6 @@ sink; step and revision are its name.
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,18 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import LedgerCorrupt
 from tidegate.releases import Release, Releases, Status
 
 Integers = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
 
-_HEAD = struct.Struct("<BBIIq")
-_WIDTH = struct.Struct("<I")  # columns of the radius, after the head
-_BEFORE_RADIUS, _VERSION = 1, 2
 CONFIDENCE = 0.9  # of the intervals that are kept and written
-_COMPRESS_FROM = 64  # releases: below it compression costs more than it saves
-# (name, type): one entry a release, in this order, before the values
+# (name, type): one entry per release
 _COLUMNS = (
     ("step", "<i8"),
     ("source", "<i8"),
@@ -58,8 +51,7 @@ class Chunk:
     Examples
     --------
     >>> chunk = Chunk.of(1, [Release(1, np.array([3.0, 4.0]), 1, 1, 2.0, 1, 1)])
-    >>> again = Chunk.decode(chunk.encode())
-    >>> again.last, again.values.tolist()
+    >>> chunk.last, chunk.values.tolist()
     (1, [[3.0, 4.0]])
     """
 
@@ -169,42 +161,6 @@ class Chunk:
         columns: dict[str, Any] = {name: getattr(self, name)[index] for name, _ in _COLUMNS}
         radius = None if self.radius is None else self.radius[index]
         return Chunk(self.first, values=self.values[index], radius=radius, **columns)
-
-    def encode(self) -> bytes:
-        """Bytes for the store; `decode` reads exactly the same numbers back."""
-        parts = [getattr(self, name).astype(kind, copy=False).tobytes() for name, kind in _COLUMNS]
-        around = np.zeros((len(self), 0)) if self.radius is None else self.radius
-        numbers = [part.astype("<f8", copy=False).tobytes() for part in (self.values, around)]
-        body = b"".join([*parts, *numbers])
-        packed = len(self) >= _COMPRESS_FROM
-        head = _HEAD.pack(_VERSION, packed, len(self), self.values.shape[1], self.first)
-        head += _WIDTH.pack(around.shape[1])
-        return head + (zlib.compress(body, 1) if packed else body)
-
-    @classmethod
-    def decode(cls, content: bytes) -> Chunk:
-        """Read what `encode` wrote."""
-        try:
-            version, packed, count, width, first = _HEAD.unpack_from(content)
-            if version not in (_BEFORE_RADIUS, _VERSION):
-                raise ValueError
-            begin, around = _HEAD.size, 0
-            if version == _VERSION:
-                (around,) = _WIDTH.unpack_from(content, begin)
-                begin += _WIDTH.size
-            body = zlib.decompress(content[begin:]) if packed else content[begin:]
-            columns, at = {}, 0
-            for name, kind in _COLUMNS:
-                columns[name] = np.frombuffer(body, dtype=kind, count=count, offset=at)
-                at += columns[name].nbytes
-            values = np.frombuffer(body, dtype="<f8", count=count * width, offset=at).reshape(count, width)
-            rest = np.frombuffer(body, dtype="<f8", count=count * around, offset=at + values.nbytes)
-            radius = rest.reshape(count, around) if around else None
-        except (struct.error, zlib.error, ValueError):
-            raise LedgerCorrupt(
-                "a stored release cannot be read; restore the ledger from a backup."
-            ) from None
-        return cls(first, values=values, radius=radius, **columns)
 
 
 def joined(chunks: Iterable[Chunk], width: int) -> Chunk:
