@@ -536,8 +536,11 @@ class Pipeline:
             if self._lock is not None:
                 locked.callback(self._lock.release)
             with ExitStack() as opened:  # closed in the reverse order
-                for each in (self.log, self.session, self.spool, *self._left):
-                    opened.callback(each.close)
+                opened.callback(self.log.close)
+                opened.callback(self.session.close)
+                opened.callback(self.spool.close)
+                for receipt in self._left:
+                    opened.callback(receipt.close)
                 for _, state in self.states:
                     opened.callback(state.close)
                 unused = self.unused
