@@ -22,6 +22,7 @@ from tests.runtime.helpers import open_one, publish, settings, verified
 from tidegate.config import Config, parse_queries
 from tidegate.ingest import Intake
 from tidegate.pipeline import open_pipeline
+from tidegate.pipeline.logs import LogReader
 from waiting import LIMIT, until
 
 START = (
@@ -230,8 +231,8 @@ def test_what_is_kept_is_private_and_gone_with_its_step(broker: Any, tmp_path: P
         assert modes == {0o600}
     drive(config, world, 0)
     assert released(tmp_path) == [20, 0]
-    with open_durable(config.ledger, read_only=True) as ledger:
-        assert ledger.connection.execute("SELECT count(*) FROM kept").fetchone()[0] == 0
+    with LogReader(config.ledger) as log:
+        assert log.run("SELECT count(*) FROM spooled") == [(0,)]
     shutil.copy(config.ledger, tmp_path / "copy")
     with sqlite3.connect(tmp_path / "copy") as copy:
         copy.execute("PRAGMA wal_checkpoint(TRUNCATE)")
