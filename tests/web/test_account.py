@@ -128,6 +128,7 @@ def test_a_rollback_is_noticed(tmp_path: Path) -> None:
     with served([config]) as (address, service):
         settled(service)
         published = fetched(f"{address}/streams/hall")
+        tag = httpx.get(f"{address}/streams/hall/releases").headers["ETag"]
         _, seen = check_published(*published)
     with served([config]) as (address, service):
         settled(service)
@@ -137,6 +138,10 @@ def test_a_rollback_is_noticed(tmp_path: Path) -> None:
     with served([config]) as (address, service):
         settled(service)
         again = fetched(f"{address}/streams/hall")
+        # other releases, also for who has kept the earlier ones
+        assert (
+            httpx.get(f"{address}/streams/hall/releases", headers={"If-None-Match": tag}).status_code == 200
+        )
     with pytest.raises(LogDamaged, match="begun anew"):
         check_published(*again, [seen])
     # also by its releases alone, whatever its log says

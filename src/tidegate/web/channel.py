@@ -48,6 +48,7 @@ class Channel:
         self.scope, self.unit, self.adds = released.scope, released.unit, released.adds
         self.limit = released.unit * released.units
         self.revises = config.mechanism.revises
+        self.log = pipeline.identity
         self.step = 0  # the last one that was committed
         self.spent = Fraction(0)  # in the last window
         self._pipeline = pipeline
@@ -122,6 +123,7 @@ class Channel:
     def resume(self, pipeline: Pipeline) -> None:
         """Follow a stream that was opened, from what was committed and not yet seen."""
         self._pipeline, released = pipeline, pipeline.released[self.config.name]
+        self.log = pipeline.identity
         for chunk in released.chunks(self.board.number):
             self.released(chunk)
         self._measure()

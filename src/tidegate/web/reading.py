@@ -426,7 +426,9 @@ def preferred(accept: str) -> str:
 def entity_tag(channel: Channel, kind: str, last: int, given: dict[str, Any]) -> str:
     """A strong ETag: what is released never changes, so its last number and the question name the bytes."""
     asked = [given[name] for name in ("since", "until", "columns", "revision")]
-    words = json.dumps([__version__, pl.__version__, channel.name, channel.encoder.stream, kind, last, asked])
+    words = json.dumps(
+        [__version__, pl.__version__, channel.name, channel.log, channel.scope.number, kind, last, asked]
+    )
     return f'"{hashlib.sha256(words.encode()).hexdigest()[:32]}"'
 
 
