@@ -18,12 +18,13 @@ from typing import Any
 
 import pytest
 from tests.runtime.helpers import open_one, release, settings
-from tidegate.runtime.pruning import verify_archives
 
 from tidegate.cli import main
 from tidegate.clock.steps import PublicClock
 from tidegate.config import read_queries
 from tidegate.errors import InvalidParameter
+from tidegate.pipeline.backup import verify_log
+from tidegate.pipeline.logs import LogReader
 from tidegate.runtime import pulse
 from tidegate.runtime.errors import SinkError, SinkUnavailable
 from tidegate.runtime.notify import Notifier
@@ -236,35 +237,28 @@ def test_a_sink_that_lacks_releases_is_counted(tmp_path: Path) -> None:
         def refuse(_: Any) -> None:
             raise SinkUnavailable("away.")
 
-        stream._outlets[0].sink.write = refuse  # type: ignore[method-assign]
+        stream.sinks["query"][0].sink.write = refuse  # type: ignore[method-assign]
         stream.drive(intake)
         intake.close()
         assert [(sink["backlog"], sink["reached"]) for sink in stream.backlogs] == [(12, False)]
 
 
-def test_a_followed_stream_prunes_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_followed_stream_prunes_itself(tmp_path: Path) -> None:
     """With archives in [run]; the folder must be there before anything is released."""
-    from tidegate.runtime import pruning
-
-    monkeypatch.setattr(pruning, "SPARE", 0)
-    config = settings(tmp_path)
-    with open_one(config) as stream:
-        with pytest.raises(InvalidParameter, match="archives"):
-            stream.archive_into(tmp_path / "archives")
-        (tmp_path / "archives").mkdir()
-        stream.archive_into(tmp_path / "archives", keep=4)
+    run = ("[sink]", '[run]\narchives = "archives"\nkeep = 4\n\n[sink]')
+    with pytest.raises(InvalidParameter, match="archives"):
+        open_one(settings(tmp_path, run))
+    (tmp_path / "archives").mkdir()
     for count in range(2, 13):
-        config = settings(tmp_path, ("count = 12", f"count = {count}"))
-        with open_one(config) as stream:
-            stream.archive_into(tmp_path / "archives", keep=4)
-            intake = config.open(stream.position)
-            stream.drive(intake)
-            stream.finish()
-            intake.close()
+        config = settings(tmp_path, run, ("count = 12", f"count = {count}"))
+        release(config)
     archives = list((tmp_path / "archives").iterdir())
     assert len(archives) >= 1
-    assert verify_archives(archives, tmp_path / "tidegate.ledger") == ""
-    assert len(release(config).position or {}) > 0
+    with LogReader(config.ledger) as log:
+        found = verify_log(log.rows(), archives)
+    assert found.ok
+    assert found.counts.dropped == 0
+    assert release(config).step == 12
 
 
 def test_the_unit_of_the_page(tmp_path: Path) -> None:

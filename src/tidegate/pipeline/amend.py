@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from tidegate.config import Queries
-from tidegate.core.commit import HALTED, PUSHED
+from tidegate.core.commit import FINISHED, HALTED, PUSHED
 from tidegate.core.errors import LogMismatch
 from tidegate.core.mechanism import Mechanism
 from tidegate.core.scope import Book, part_of
@@ -86,6 +86,11 @@ def _steps(log: LogReader, book: Book) -> tuple[int, dict[str, int]]:
     names, steps, last = {scope.number: scope.name for scope in book.alive}, dict[str, int](), 0
     for row in log.rows():
         last = row.last
+        if row.kind == FINISHED:
+            raise LogMismatch(
+                f"the stream was finished at step {last}, and cannot be amended; begin a new one with another ledger, "
+                "whose budget adds to this one's."
+            )
         if row.kind in (PUSHED, HALTED):
             steps |= {names[number]: each.last for number, each in charges_of(row) if number in names}
     return last, steps
