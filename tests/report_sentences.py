@@ -622,8 +622,12 @@ class Told:
     def silent(self) -> None:
         """How many steps say nothing."""
         none = int((self.released["status"] == "silent").sum())
-        found = self.each(r"<p>([\d,]+) of ([\d,]+) steps? (?:is|are) silent")
-        assert [(number(few), number(many)) for few, many in found] == ([(none, self.steps)] if none else [])
+        found = self.each(r"<p>([\d,]+) of ([\d,]+) steps? (?:is|are) silent: ([\d,]+)(?: to ([\d,]+))?\.")
+        assert [(number(few), number(many)) for few, many, *_ in found] == (
+            [(none, self.steps)] if none else []
+        )
+        for *_, first, last in found:  # those from which a clip is learnt
+            assert (number(first), number(last or first)) == (1, none)
 
     def missing(self) -> None:
         """How many readings there are not; of a silent step none is missing."""

@@ -174,3 +174,30 @@ def test_the_level_of_the_file_is_known(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "with about 100,000 a value" in shown
     assert "say it with --level" in shown
+
+
+def test_a_plan_and_a_preview_know_what_their_stream_has_released(tmp_path, capsys):
+    """Read from the log while nothing is written to it; of a file that was changed since, nothing is known."""
+    lines = ["time,unit", *(f"2026-03-02T{hour:02d}:10,u{unit}" for hour in range(24) for unit in range(700))]
+    (tmp_path / "events.csv").write_text("\n".join(lines) + "\n")
+    file = tmp_path / "tidegate.toml"
+    file.write_text(
+        '[source]\nlocation = "events.csv"\ntime = "time"\nunit = "unit"\n[steps]\nstart = "2026-03-02"\n'
+        'length = "1h"\ncount = 24\n[query]\naggregate = "distinct"\n[protect]\nepsilon = "4"\nwindow = 2\n'
+        '[mechanism]\nname = "Uniform"\n[sink]\nlocation = "out.csv"\n[run]\narchives = "old"\n'
+    )
+    (tmp_path / "old").mkdir()
+    report = str(tmp_path / "preview.html")
+    assert main(["preview", str(file), "--report", report]) == 0
+    assert "about 100 a value" in capsys.readouterr().out
+    assert main(["release", str(file)]) == 0
+    log = (tmp_path / "tidegate.ledger").read_bytes()
+    capsys.readouterr()
+    assert main(["preview", str(file), "--report", report]) == 0
+    assert "about 700 a value" in capsys.readouterr().out
+    assert main(["plan", str(file), "--quick"]) == 0
+    assert "Nothing is known of the size" not in capsys.readouterr().out
+    assert (tmp_path / "tidegate.ledger").read_bytes() == log
+    file.write_text(file.read_text().replace("window = 2", "window = 3"))
+    assert main(["plan", str(file), "--quick"]) == 0
+    assert "Nothing is known of the size" in capsys.readouterr().out

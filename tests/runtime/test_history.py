@@ -60,7 +60,8 @@ def test_what_was_released_before_is_in_report_and_table(tmp_path: Path) -> None
     assert west[:13] == [""] * 13
     report = (tmp_path / "report.html").read_text()
     assert "20 steps of 1 hour × 2 columns" in report
-    assert "<p>3 of 20 steps are silent.</p>" in report
+    assert "<p>3 of 20 steps are silent: 11 to 13.</p>" in report
+    assert "around each value from step 14 on</span>" in report
     assert "readings" not in report
     assert (
         "Amended: the query is released by Uniform from step 14 on, after 3 silent steps; the budget is ε = 2 from step "

@@ -160,6 +160,7 @@ def _made(config: Config, folder: Path, title: str) -> Config:
         path=folder / config.path.name,
         source=replace(config.source, complete=True),  # made up, so that no clock need close anything
         protect=replace(config.protect, ledger=None),
+        run=replace(config.run, archives=None),
         sink=replace(
             config.sink,
             location=f"{config.name or 'released'}.csv",

@@ -7,7 +7,7 @@ sink; step and revision are its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -128,15 +128,6 @@ class Chunk:
             np.full((1, width), np.nan),
         )
 
-    def measured_after(self, step: int) -> Chunk:
-        """The same, with silence where a release has no measurement after a step behind it."""
-        fresh = (self.status == Status.FRESH) | (self.status == Status.PARTIAL)
-        nothing = (self.source <= step) & ~fresh
-        if not nothing.any():
-            return self
-        status = np.where(nothing, np.int8(Status.SILENT), self.status).astype(np.int8)
-        return replace(self, status=status, values=np.where(nothing[:, np.newaxis], np.nan, self.values))
-
     def withheld(self, missing: npt.NDArray[np.bool_]) -> Chunk:
         """The same without the values of some cells; a release without any value is missing."""
         if not missing.any():
@@ -194,41 +185,6 @@ def newest(step: Integers, revision: npt.NDArray[np.integer[Any]]) -> Integers:
     last = np.append(np.diff(step[order]) != 0, True)[: len(order)]
     found: Integers = order[last.astype(bool)]
     return found
-
-
-def number_before(step: int, after: int, last: int, chunks: Callable[[int], Iterator[Chunk]]) -> int:
-    """The number of the release before the first one of a step, found by halving: steps are first released in order.
-
-    Parameters
-    ----------
-    step
-        The step.
-    after, last
-        The numbers between which it is looked for.
-    chunks
-        Releases after a number, in order.
-
-    Examples
-    --------
-    >>> every = Chunk.of(1, [Release(step, np.array([0.0]), 1, 1, 2.0, 1, 1) for step in (5, 6, 7)])
-    >>> [number_before(step, 0, 3, lambda number: iter([every.after(number)])) for step in (1, 5, 6, 9)]
-    [0, 0, 1, 2]
-    """
-    before, low, high = after, after, last
-    while low < high:
-        middle = (low + high + 1) // 2
-        found = next((chunk for chunk in chunks(middle - 1) if (chunk.revision == 0).any()), None)
-        if found is None:
-            high = middle - 1
-            continue
-        firsts = np.flatnonzero(found.revision == 0)
-        reached = int(np.searchsorted(found.step[firsts], step, side="right"))
-        if reached:
-            low = found.first + int(firsts[reached - 1])  # the last one here that is not too late
-            before = low - 1
-        if reached < len(firsts):
-            high = min(high, found.first + int(firsts[reached]) - 1) if reached else middle - 1
-    return before
 
 
 def _joined_radius(chunks: Sequence[Chunk]) -> Values | None:

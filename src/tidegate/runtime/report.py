@@ -54,6 +54,7 @@ from tidegate.version import __version__
 
 Values = npt.NDArray[np.float64]
 MOST_SHOWN = 20  # columns with a picture of their own
+MOST_RUNS = 3  # of silent steps that are named
 MOST_WIDE = 3  # columns whose pictures are as wide as the page
 LONG_DAYS = 21  # from which on hours are drawn as heat maps
 MOST_ROWS = 288  # steps of a day that a heat map may have
@@ -367,9 +368,13 @@ def _released(page: Page, one: Statistic) -> Iterator[str]:
     named = f"{html.escape(config.name)}: " if page.several else ""
     off = ""
     if found:
+        first = one.released.scope.first
+        since = (
+            f" from step {first:,} on" if (newest.step < first).any() else ""
+        )  # before, it was another one
         off = (
             f" <span class=off><strong>±&nbsp;{html.escape(words.amount(found.half))}</strong> around "
-            f"{html.escape(words.spread(found))}</span>"
+            f"{html.escape(words.spread(found))}{since}</span>"
         )
     place = f"released-{html.escape(config.name)}" if page.several else "released"
     yield f'<section class=released id="{place}"><h2>{named}{html.escape(what)}{off}</h2>\n'
@@ -793,12 +798,17 @@ def _before(page: Page, one: Statistic) -> str:
 
 
 def _silent(one: Statistic) -> str:
-    """How many steps say nothing."""
-    silent = int((one.newest.status == Status.SILENT).sum())
-    if not silent:
+    """How many steps say nothing, and which."""
+    silent = one.newest.step[one.newest.status == Status.SILENT]
+    if not len(silent):
         return ""
-    are = "is" if silent == 1 else "are"
-    return f"<p>{silent:,} of {several(len(one.newest), 'step')} {are} silent.</p>\n"
+    are = "is" if len(silent) == 1 else "are"
+    runs = np.split(silent, np.flatnonzero(np.diff(silent) > 1) + 1)
+    which = ", ".join(
+        f"{run[0]:,}" if len(run) == 1 else f"{run[0]:,} to {run[-1]:,}" for run in runs[:MOST_RUNS]
+    )
+    more = f" and {len(runs) - MOST_RUNS:,} times more" if len(runs) > MOST_RUNS else ""
+    return f"<p>{len(silent):,} of {several(len(one.newest), 'step')} {are} silent: {which}{more}.</p>\n"
 
 
 def _read(one: Statistic) -> Values:
