@@ -21,7 +21,7 @@ from sizes import scaled
 
 import tidegate as tg
 from tidegate.core.session import Session
-from tidegate.mechanisms import HierarchicalOptStream, OptStream
+from tidegate.mechanisms import HierarchicalOptStream, OptStream, PerLeafOptStream
 from tidegate.mechanisms.optstream.feature_trees import parts_of_day, whole_period
 from tidegate.queries import Hierarchy
 
@@ -65,7 +65,7 @@ def speed() -> None:
     options = {"hierarchy": tree, "samples": 10, "features": DAY, "adaptive": True}
     for label, each in (
         ("shared adaptive samples", HierarchicalOptStream(fixed, **options)),
-        ("samples per leaf", HierarchicalOptStream(fixed, per_leaf=True, **options)),
+        ("samples per leaf", PerLeafOptStream(fixed, **options)),
     ):
         for kind, rows in (
             ("loads", waves(scaled(365, 4), W, 12)),
