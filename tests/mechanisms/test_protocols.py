@@ -5,6 +5,7 @@ import inspect
 import numpy as np
 import pytest
 
+from tidegate.core.session import Session
 from tidegate.audit.copies import widened
 from tidegate.mechanisms import catalogue
 from tidegate.mechanisms.clipped_records import ClippedRecords
@@ -15,7 +16,7 @@ EXAMPLES = {kind.__name__: kind.examples() for kind in (*catalogue().values(), C
 
 def pushed(mechanism, steps=40):
     """A run after some steps, and what it released."""
-    run = mechanism.start()
+    run = Session(mechanism)
     return run, run.push_batch(np.zeros((steps, mechanism.columns), dtype=np.int64))
 
 
