@@ -13,7 +13,7 @@ The file is TOML, with one table for each mutant::
     [[mutant]]
     name = "Uniform: noise of half the scale"
     why = "scale is Δw/(2ε), so each window loses 2 ε"
-    module = "tidegate.mechanisms.plain.uniform"        # in tidegate.mechanisms, .ledger or .noise, kernels included
+    module = "tidegate.mechanisms.plain.uniform"        # in tidegate.mechanisms, .core or .noise, kernels included
     function = "Uniform.scale"                    # optional: where `find` must occur exactly once
     find = "self.units / budget.epsilon"          # exactly as it stands in the file, several lines if need be
     replace = "self.units / (2 * budget.epsilon)"

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tidegate.audit import exact, models
+from tidegate.audit import direct, exact, models
 from tidegate.audit.courses import MARKS
 from tidegate.audit.neighbours import Pair
 from tidegate.audit.subjects import Configured
@@ -119,7 +119,7 @@ def test_the_model_of_the_grouper_is_what_pegasus_does() -> None:
     mechanism = PeGaSus(Event(epsilon="4"), perturber_share="1/2", threshold=2)
     stream = np.array([[0], [3], [1]])
     wide = replace(mechanism, columns=200_000)
-    groups = wide.start().push_batch(np.repeat(stream, 200_000, axis=1)).groups
+    groups = direct.released(wide, np.repeat(stream, 200_000, axis=1)).groups
     begins = groups == np.array([[1], [2], [3]])
     for factor, fits in ((1.0, True), (0.5, False)):
         grouping = mechanism.grouping
