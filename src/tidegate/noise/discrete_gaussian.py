@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tidegate.noise import kernels, reference
 from tidegate.noise.discrete_laplace import ARRAYS, BLOCK, Integers, element_words, fit, layout
 from tidegate.noise.entropy import Elements, Source
-from tidegate.noise.scale import ScaleLike, prepare, prepare_each
+from tidegate.noise.scale import ScaleLike, prepare_each, read
 
 # Beyond so many sigma a magnitude has a chance below 2^-49, and no boundary in the table.
 _REACH = 8
@@ -40,7 +40,7 @@ class Table(NamedTuple):
 @lru_cache(maxsize=_KEPT, typed=True)
 def table_of(sigma: float | Fraction) -> Table:
     """Make the table of a sigma; a fraction that is not a float64 is rounded up."""
-    exact = prepare(sigma, "sigma").exact
+    exact = Fraction(read(sigma, "sigma"))
     shift = reference.two_parts(exact, reference.GAUSSIAN_EXPONENT)
     part = exact / (1 << shift)
     boundaries = np.empty(math.ceil(_REACH * part) + 3, dtype=np.int64)
@@ -92,23 +92,33 @@ def gaussian(
 
 
 def _draw(
-    source: Source, stream: str, step: int, draws: int, table: Table, elements: Elements, out: Integers
+    source: Source,
+    stream: str,
+    step: int,
+    draws: int,
+    table: Table,
+    elements: Elements,
+    out: Integers,
+    first: int = 0,
 ) -> None:
-    """Draw some elements."""
-    exact, count, guide, boundaries, shift, density, slope = table
-    words = source.words(stream, step, draws, elements, 0, count)
+    """Draw some elements, by attempts whose words begin at ``first``."""
+    exact, leading, guide, boundaries, shift, density, slope = table
+    words = source.words(stream, step, draws, elements, first, leading)
     if not kernels.fill_gaussian(words, guide, boundaries, shift, density, slope, out):
         return
+    rejected = []
     for i in np.flatnonzero(out <= kernels.REJECTED).tolist():
-        first, value, taken, element = 0, int(out[i]), words[:, i], int(elements[i])
-        while value == kernels.REJECTED:
-            first += count
-            again = source.words(stream, step, draws, range(element, element + 1), first, count)
-            kernels.fill_gaussian(again, guide, boundaries, shift, density, slope, out[i : i + 1])
-            value, taken = int(out[i]), again[:, 0]
-        if value == kernels.UNDECIDED:
-            further = element_words(source, stream, step, draws, element, taken.tolist(), first)
-            out[i] = fit(reference.gaussian(exact, further))
+        if out[i] == kernels.REJECTED:
+            rejected.append(i)
+            continue
+        taken = words[:, i].tolist()
+        further = element_words(source, stream, step, draws, int(elements[i]), taken, first)
+        out[i] = fit(reference.gaussian(exact, further))
+    if rejected:
+        again = np.empty(len(rejected), np.int64)
+        chosen = np.array([elements[i] for i in rejected])
+        _draw(source, stream, step, draws, table, chosen, again, first + leading)
+        out[rejected] = again
 
 
 # From here on the sums over the integers are their integrals and a few corrections, to the last digit.

@@ -260,7 +260,7 @@ def gaussian_table(sigma: float, sides: int, sums: Array, guide: Array, boundari
 @lean
 def fill_gaussian(
     words: Array, guide: Array, boundaries: Array, shift: Int64, density: float, slope: Int64, out: Array
-) -> int:
+) -> Int64:
     """One attempt each at draws of one sigma; returns how many are REJECTED or UNDECIDED.
 
     Sigma is 2^shift times that of the table, density is 1 over the square of the table's, and slope the same in units of

@@ -72,6 +72,21 @@ def check_scale(scale: float, name: str = "scale") -> None:
         raise InvalidParameter(name, scale, _RANGE, _REMEDY)
 
 
+def read(scale: float | Fraction, name: str = "scale") -> float:
+    """The float64 that is used for a scale; a fraction that is not a float64 is rounded up. Nothing is compiled."""
+    if isinstance(scale, bool | np.bool) or not isinstance(scale, numbers.Real):
+        raise InvalidParameter(name, scale, _RANGE, _REMEDY)
+    if isinstance(scale, numbers.Rational):
+        fraction = Fraction(int(scale.numerator), int(scale.denominator))
+        value = float_up(fraction) if 0 < fraction <= LARGEST else math.nan
+    else:
+        value = float(scale)
+    if math.isnan(value):
+        raise InvalidParameter(name, scale, _RANGE, _REMEDY)
+    check_scale(value, name)
+    return value
+
+
 @lru_cache(maxsize=4096, typed=True)
 def prepare(scale: float | Fraction, name: str = "scale") -> Scale:
     """Read a scale; a fraction that is not a float64 is rounded up.
@@ -84,16 +99,7 @@ def prepare(scale: float | Fraction, name: str = "scale") -> Scale:
     Traceback (most recent call last):
     tidegate.errors.InvalidParameter: scale=0.0 is refused: scale must be a number above 0 ...
     """
-    if isinstance(scale, bool | np.bool) or not isinstance(scale, numbers.Real):
-        raise InvalidParameter(name, scale, _RANGE, _REMEDY)
-    if isinstance(scale, numbers.Rational):
-        fraction = Fraction(int(scale.numerator), int(scale.denominator))
-        value = float_up(fraction) if 0 < fraction <= LARGEST else math.nan
-    else:
-        value = float(scale)
-    if math.isnan(value):
-        raise InvalidParameter(name, scale, _RANGE, _REMEDY)
-    check_scale(value, name)
+    value = read(scale, name)
     part, factor, shift = kernels.constants(value)
     return Scale(value, Fraction(value), part, factor, shift)
 
