@@ -12,16 +12,14 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
-from tidegate.runtime.amend import told_of
-from tidegate.runtime.archives import Archives
-from tidegate.runtime.streams import archives_of
 
 from tidegate.config import Queries, parse_queries
 from tidegate.ingest import Intake, StepBlock
@@ -156,34 +154,31 @@ def run(
 
 def _drive(streams: Pipeline, intake: Intake) -> None:
     with closing(intake):
-        if (folder := archives_of(streams.queries.first)) is not None:
-            folder.mkdir(exist_ok=True)
-            streams.archive_into(folder, keep=streams.queries.first.run.keep)
         streams.drive(intake)
         streams.finish()
 
 
-def surface(queries: Queries, *, live: bool = False) -> Surface:
+def surface(queries: Queries, *, live: bool = False, fixed: bool = True) -> Surface:
     """All public bytes of a stream that has ended, without times and the signatures of times."""
     folder = queries.first.path.parent
     found: Surface = {}
-    with open_pipeline(queries, follow=live, backfill=True, clock=lambda: AFTER) as streams:
-        verdict, history = streams.verify(), told_of(streams.ledger)
-        assert verdict.ok
+    entropy = partial(fixed_entropy, 7) if fixed else nullcontext
+    with entropy(), open_pipeline(queries, follow=live, backfill=True, clock=lambda: AFTER) as streams:
+        verification = streams.verify()
+        assert verification.ok
         pulse = Pulse(streams.queries.first, live=False)
         pulse.begin(streams)
         found["status"] = _json(pulse.facts(), "time")
-        found["head"] = "{}:{}".format(*streams.ledger.head).encode()
-        found["verdict"] = str(verdict).encode()
-        with closing(Archives(archives_of(streams.queries.first))) as archives:
-            stores = [stream.store for stream in streams.streams]
-            parts = streams.queries.parts
-            write_report(folder / "report.html", parts, stores, verdict, history=history, archives=archives)
-            write_table(folder / "table.csv", released_numbers(parts, stores, archives))
-            write_card(folder / "card.json", parts, history)
+        found["head"] = streams.session.head
+        found["verdict"] = str(verification).encode()
+        read = [streams.released[part.name] for part in queries.parts]
+        write_report(folder / "report.html", read, verification)
+        write_table(folder / "table.csv", released_numbers(read))
+        write_card(folder / "card.json", queries.parts, streams.history)
     for pattern in MADE:
         found |= {path.name: _MOMENT.sub(b"", path.read_bytes()) for path in sorted(folder.rglob(pattern))}
-    service = Service([queries], Settings(clock=lambda: AFTER, backfill=True, tokens=folder / "tokens"))
+    with entropy():
+        service = Service([queries], Settings(clock=lambda: AFTER, backfill=True, tokens=folder / "tokens"))
     try:
         found |= asyncio.run(_answers(service, list(_paths(queries))))
     finally:
@@ -204,9 +199,10 @@ async def _answers(service: Service, paths: list[str]) -> Surface:
             found[path] = _json(json.loads(text), "time", "signature") if text[0] in "{[" else text.encode()
             if path.endswith("/rows"):  # which come in pages, and from archives
                 rows = answer.json()["rows"]
-                while more := (await client.get(f"{path}?after={rows[-1][0]}")).json()["rows"]:
+                while more := (await client.get(f"{path}?after={len(rows)}")).json()["rows"]:
                     rows += more
                 found[path] = _json(rows)
+                found["charges"] = _json([row[:5] for row in rows])  # without digests
     return found
 
 
@@ -237,9 +233,9 @@ def differing(one: Surface, other: Surface) -> dict[str, tuple[bytes, bytes]]:
 
 def released(queries: Queries) -> list[Chunk]:
     """What was released, of each query."""
-    with open_pipeline(queries, follow=False, sink=False) as streams:
-        width = [config.mechanism.outputs for config in queries.parts]
-        return [joined(stream.store.chunks(), at) for stream, at in zip(streams.streams, width, strict=True)]
+    with fixed_entropy(7), open_pipeline(queries, follow=False, sink=False) as streams:
+        read = [streams.released[part.name] for part in queries.parts]
+        return [joined(each.chunks(), each.mechanism.outputs) for each in read]
 
 
 class Pretended(Intake):

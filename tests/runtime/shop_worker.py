@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tidegate.pipeline.amend import amend
 from tidegate.runtime.parts import amendments_of
 from tidegate.runtime.store import open_durable
 
 from tidegate.config import Queries, parse_queries
 from tidegate.errors import TidegateError
 from tidegate.pipeline import open_pipeline
+from tidegate.pipeline.amend import amend
 from tidegate.runtime import pruning, stream, streams
 from tidegate.testing.entropy import fixed_entropy
 

@@ -11,16 +11,15 @@ from typing import Any
 import polars as pl
 import pytest
 from tests.runtime.helpers import TEXT, release, settings, write_events
-from tidegate.pipeline.amend import amend
 from tidegate.runtime.copies import back_up, restore
 from tidegate.runtime.heads import check_head, read_head
-from tidegate.pipeline.receipts import written_in
 from tidegate.runtime.store import open_durable
 
 from tidegate.config import Config, read_queries
 from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.pipeline import open_pipeline
-from tidegate.pipeline.receipts import LogIsOlder
+from tidegate.pipeline.amend import amend
+from tidegate.pipeline.receipts import LogIsOlder, written_in
 from tidegate.runtime.errors import AnotherStream
 from tiers import slow
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 from tests.runtime.helpers import open_one, publish, settings, verified
-from tidegate.runtime.store import open_durable
 
 from tidegate.config import Config, parse_queries
 from tidegate.ingest import Intake
 from tidegate.pipeline import open_pipeline
+from tidegate.pipeline.logs import LogReader
 from waiting import LIMIT, until
 
 START = (
@@ -70,7 +70,7 @@ def drive(config: Config, world: World, messages: int) -> Intake:
         stream.drive(intake)
         stream.finish()
         intake.close()
-        assert list(stream.store.kept.entries()) == []
+        assert list(stream.spool.entries()) == []
     return intake
 
 
@@ -226,13 +226,13 @@ def test_what_is_kept_is_private_and_gone_with_its_step(broker: Any, tmp_path: P
         threading.Thread(target=stop, daemon=True).start()
         stream.drive(intake)
         intake.close()
-        assert len(list(stream.store.kept.entries())) >= 1
+        assert len(list(stream.spool.entries())) >= 1
         modes = {path.stat().st_mode & 0o777 for path in tmp_path.glob("tidegate.ledger*")}
         assert modes == {0o600}
     drive(config, world, 0)
     assert released(tmp_path) == [20, 0]
-    with open_durable(config.ledger, read_only=True) as ledger:
-        assert ledger.connection.execute("SELECT count(*) FROM kept").fetchone()[0] == 0
+    with LogReader(config.ledger) as log:
+        assert log.run("SELECT count(*) FROM spooled") == [(0,)]
     shutil.copy(config.ledger, tmp_path / "copy")
     with sqlite3.connect(tmp_path / "copy") as copy:
         copy.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.runtime.helpers import TEXT, open_one, publish, verified
-from tidegate.pipeline.amend import amend
 from tidegate.runtime.kept import Kept
 from tidegate.runtime.store import open_durable
 
@@ -26,6 +25,7 @@ from tidegate.errors import TidegateError
 from tidegate.ingest.errors import InputChanged
 from tidegate.mechanisms import Uniform
 from tidegate.pipeline import open_pipeline
+from tidegate.pipeline.amend import amend
 from tidegate.runtime.explanation import explain
 from waiting import until as until_so
 

@@ -178,11 +178,12 @@ def drive(queries: Queries, second: float, *, end: str, until: int = 0) -> None:
     try:
         streams.drive(intake)
     except Killed:
-        for outlet in (outlet for stream in streams.streams for outlet in stream._outlets):
-            outlet.sink.close()
-            if outlet.receipt is not None:
-                outlet.receipt.close()
-        streams.ledger.close()
+        for _, state in streams.states:
+            state.close()
+        streams.spool.close()
+        streams.log.close()
+        assert streams._lock is not None
+        streams._lock.release()  # as the kernel does it
         streams.close = lambda: None  # type: ignore[method-assign]
     else:
         streams.finish()

@@ -67,7 +67,7 @@ def test_a_growing_file(tmp_path: Path) -> None:
             self.now = start + second + 1.01
 
     world = World()
-    with open_one(config, follow=True, watcher=world) as stream:
+    with open_one(config, follow=True, observers={"query": world}) as stream:
         intake = config.open(None, follow=True, clock=lambda: world.now)
         world.arrive(0)
         stream.drive(intake)
@@ -143,7 +143,7 @@ def test_a_broker_that_goes_away(broker: Any, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(mqtt, "PATIENCE", 0.3)
     notes = Notes()
     config = settings(tmp_path, (f"{tmp_path}/out.csv", f"{broker.url}/released"))
-    with open_one(config, watcher=notes) as stream:
+    with open_one(config, observers={"query": notes}) as stream:
         intake = config.open(None)
         stream.drive(intake)
         intake.close()
