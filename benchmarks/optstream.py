@@ -23,6 +23,7 @@ import tidegate as tg
 from tidegate.core.session import Session
 from tidegate.mechanisms import HierarchicalOptStream, OptStream
 from tidegate.mechanisms.optstream.feature_trees import parts_of_day, whole_period
+from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
 from tidegate.queries import Hierarchy
 
 
@@ -65,7 +66,7 @@ def speed() -> None:
     options = {"hierarchy": tree, "samples": 10, "features": DAY, "adaptive": True}
     for label, each in (
         ("shared adaptive samples", HierarchicalOptStream(fixed, **options)),
-        ("samples per leaf", HierarchicalOptStream(fixed, per_leaf=True, **options)),
+        ("samples per leaf", PerLeafOptStream(fixed, **options)),
     ):
         for kind, rows in (
             ("loads", waves(scaled(365, 4), W, 12)),
