@@ -35,9 +35,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import polars as pl  # noqa: E402
 from tests.campaign.brokers import PATIENCE, brokers, message, until  # noqa: E402
 from tests.runtime.conftest import Database, Kafka  # noqa: E402
+from tidegate.runtime.store import verify_target  # noqa: E402
 
 from tidegate.cli import main as command  # noqa: E402
-from tidegate.runtime.store import verify_target  # noqa: E402
 
 RESULTS = ROOT / "build" / "campaign.jsonl"
 PAGE = ROOT / "docs" / "campaign.md"

@@ -24,6 +24,7 @@ import numpy as np
 from tidegate import mechanisms
 from tidegate.config import parse_config
 from tidegate.config.document import EXAMPLE
+from tidegate.core.session import Session
 from tidegate.ingest import kernels
 from tidegate.ingest.arrays import frozen, never_decreases
 from tidegate.ingest.bounding import bounded
@@ -119,9 +120,9 @@ def warm() -> None:
             BudgetAbsorption(policy, columns=2),
             OptStream(policy, columns=2, samples=3),
         ):
-            run = mechanism.start()
-            run.push([1, 2])
-            run.push_batch(np.ones((9, 2)))
+            session = Session(mechanism)
+            session.push([1, 2])
+            session.push_batch(np.ones((9, 2)))
     whole, columns = np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int32)
     for distinct in (True, False):
         bounded(whole, whole, whole, columns, whole[:0], 1, distinct, 2)

@@ -22,10 +22,11 @@ import zoneinfo
 from collections import Counter
 from pathlib import Path
 
-from tidegate.config import Config, parse_config
-from tidegate.runtime import open_stream
 from tidegate.runtime.pruning import verify_archives
 from tidegate.runtime.store import verify_target
+
+from tidegate.config import Config, parse_config
+from tidegate.runtime import open_stream
 
 ZONE = zoneinfo.ZoneInfo("Europe/Berlin")
 START = datetime.datetime(2026, 1, 1, tzinfo=ZONE)
