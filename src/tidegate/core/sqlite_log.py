@@ -15,9 +15,9 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 
-from tidegate.core.commit import NO_HEAD, Commit, Row, row_of
+from tidegate.core.commit import NO_HEAD, Commit, Row, row_and_secret
 from tidegate.core.errors import Fenced, LogDamaged, LogMismatch
-from tidegate.core.log import FENCED, Loaded, Log
+from tidegate.core.log import FENCED, Head, Loaded, Log
 
 APPLICATION = 0x74673130  # "tg10": what `file` and SQLite know a log by
 TABLES = """
@@ -115,16 +115,16 @@ class SQLiteLog(Log):
             raise LogDamaged(f"the last commit of {self.path} is not there; restore a backup.")
         return Loaded(row, secret, (device, inode) == self._file)
 
-    def append(self, expected: bytes, commit: Commit) -> bytes:
+    def append(self, expected: Head, commit: Commit) -> bytes:
         """Compare and swap in one transaction."""
-        row = row_of(expected, commit)
+        row, secret = row_and_secret(self.hashed(expected), commit)
         run = self._writer.execute
         with self._turns.one():
             with self._writer:  # commits, or rolls back
                 run("BEGIN IMMEDIATE")
                 swapped = run(
                     "UPDATE now SET head = ?, device = ?, inode = ?, secret = ? WHERE one = 1 AND head = ?",
-                    (row.head, *self._file, commit.secret, expected),
+                    (row.head, *self._file, secret, expected),
                 )
                 if swapped.rowcount != 1:
                     raise Fenced(FENCED)
