@@ -13,7 +13,7 @@ A refusal that depends on public numbers, or on the form of the input, comes bef
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, NoReturn, Self
 import numpy as np
 
 from tidegate.core import arrays
-from tidegate.core.account import Account, Checked
+from tidegate.core.account import Account, After, Checked
 from tidegate.core.charges import NO_SPANS, SPAN_FIELDS, Charges, Span
 from tidegate.core.commit import (
     AMENDED,
@@ -47,6 +47,7 @@ from tidegate.core.mechanism import (
     HasAccount,
     HearsEvents,
     KnowsErrors,
+    MeasuresEveryStep,
     Mechanism,
     Output,
     Reads,
@@ -57,13 +58,13 @@ from tidegate.core.postgres_log import PostgresLog, is_url
 from tidegate.core.rows import Draws
 from tidegate.core.scope import Amendment, Book, Scope, amended, begun, compare, described, divided
 from tidegate.core.sqlite_log import SQLiteLog
-from tidegate.core.turns import Turns
+from tidegate.core.turns import REENTERED, Turns
 from tidegate.core.values import Matrix, Reader, ValueReader
 from tidegate.errors import InvalidInput
 from tidegate.exact import ExactLike, whole
 from tidegate.intervals import History
 from tidegate.noise.entropy import Source, current
-from tidegate.releases import Releases
+from tidegate.releases import Release, Releases, Status
 
 BUSY = "a push of this session was interrupted, and what it made was not committed; open the log again."
 CLOSED = "this session is closed; open the log again."
@@ -76,6 +77,7 @@ MISMATCH = (
 COPIED = "this log is a copy; open it with the configuration that it has before it is amended."
 COPIED_FOR_GOOD = "this log is a copy, and at user level noise cannot begin anew; continue the original."
 INTEGER = np.dtype(np.int64)
+FRESH = Status.FRESH  # named once: to look it up takes as long as a call
 ACCOUNT_ARRAYS = 3  # that stand before the state of a query: total, spans, ordinals
 OUTPUTS = 4  # arrays that every query releases: values, status, source, scale
 PLACE_FIELDS = 4  # step, silence, last step that was charged, arrays of the state
@@ -90,8 +92,8 @@ class Query:
     """One statistic of a session: its mechanism, its account, its state."""
 
     __slots__ = (
-        "_packed", "account", "draws", "history", "mechanism", "name", "reader", "released", "scope", "silent_until",
-        "state", "unit",
+        "_packed", "account", "draws", "history", "mechanism", "most_spans", "name", "reader", "released", "scope",
+        "silent_until", "state", "unit",
     )  # fmt: skip
 
     def __init__(self, name: str, mechanism: Mechanism, source: Source) -> None:
@@ -109,6 +111,7 @@ class Query:
             else ValueReader(mechanism.columns, Fraction(mechanism.grid), mechanism.rounding, clamp)
         )
         self.unit = unit_of(mechanism)  # what a unit is worth
+        self.most_spans = mechanism.most_spans
         self.released = OUTPUTS + sum(_further(mechanism))  # arrays
         self.scope: Scope
         self.silent_until = 0  # steps up to this one release nothing and cost nothing
@@ -220,20 +223,24 @@ class Query:
 
     def stands(self, checked: Checked | None = None, event: bool = False) -> Stands:
         """What a commit keeps of it, as it is or after charges or an event: a copy, which nobody changes."""
-        after = self.account.standing() if checked is None else checked
-        room, live, ordinals = self.mechanism.most_spans, after.live, after.ordinals
-        if max(len(live), len(ordinals)) > room:  # never more laws than spans
-            raise ValueError("more spans than the mechanism has named")
-        step = after.charges.last
+        fits = self.account.standing() if checked is None else checked
+        step = fits.charges.last
         read = step + (step == self.step and (event or self.has_event))
-        packed = self.pack()
+        return self.stands_after(step, After(*fits[1:]), self.pack(), read)
+
+    def stands_after(self, step: int, after: After, packed: arrays.Packed | None, read: int = 0) -> Stands:
+        """The same at a step, with an account that was checked."""
+        total, live, ordinals = after
+        room = self.most_spans
+        if len(live) > room or len(ordinals) > room:  # never more laws than spans
+            raise ValueError("more spans than the mechanism has named")
         if packed is not None:
             count, state = len(packed.arrays), packed.stored()
         else:
             parts = list(arrays.flat(self.state))
             count, state = len(parts), arrays.encode(parts)
         return Stands(
-            step, self.silent_until, read, room, after.total, live, ordinals, ACCOUNT_ARRAYS + count, state
+            step, self.silent_until, read or step, room, total, live, ordinals, ACCOUNT_ARRAYS + count, state
         )
 
     def stands_without_state(self) -> Stands:
@@ -334,6 +341,57 @@ class Pushed(NamedTuple):
         return Pushed(charged, [part.copy() for part in self.released])
 
 
+class Single(NamedTuple):
+    """The only query of a session, where it measures every step in the same way."""
+
+    query: Query
+    read: Callable[[Any], Any]  # pushed values as whole numbers
+    measure: Callable[..., tuple[arrays.Array, Sequence[Span]]]
+    shape: tuple[int, ...]
+    scale: float
+    units: int
+
+    @classmethod
+    def of(cls, query: Query) -> Single | None:
+        """It, where single pushes have a short way."""
+        reader, mechanism, history = query.reader, query.mechanism, query.history
+        if not isinstance(mechanism, MeasuresEveryStep) or not isinstance(reader, ValueReader):
+            return None
+        if type(query.account) is not Account or (history is not None and not history.quick):
+            return None
+        if _defining(mechanism, "advance") is not _defining(mechanism, "measure"):
+            return None  # a subclass that releases in its own way
+        return cls(query, reader.one, mechanism.measure, (mechanism.outputs,), *mechanism.every_step)
+
+
+def _defining(mechanism: Mechanism, name: str) -> type:
+    """The class that has written a method."""
+    return next(each for each in type(mechanism).__mro__ if name in vars(each))
+
+
+class One(NamedTuple):
+    """What a push of one such step charges and releases."""
+
+    single: Single
+    step: int
+    values: bytes
+    spans: Sequence[Span]
+
+    def encoded(self) -> Written:
+        """The same as bytes."""
+        single = self.single
+        rows = np.array(self.spans, dtype=np.int64).reshape(-1, SPAN_FIELDS)
+        charges = Charges(self.step, np.array([single.units], dtype=np.int64), rows)
+        released: list[arrays.Array] = [
+            np.frombuffer(self.values).reshape(1, -1),
+            np.array([FRESH], dtype=np.int8),
+            np.array([self.step], dtype=np.int64),
+            np.array([single.scale]),
+        ]
+        query = single.query
+        return Pushed([(query.scope.number, charges, query.released)], released).encoded()
+
+
 def read_again(content: Content) -> Pushed:
     """What a commit has charged and released, in new arrays."""
     if isinstance(content, Pushed):
@@ -411,12 +469,15 @@ class Session:
         self.position: bytes = b""
         window = max((query.account.window or 1 for query in self._queries), default=1)
         self._log = MemoryLog(window) if log is None else opened_log(log)
+        self._single: Single | None = None
         try:
             self._open(description, head, amend)
         except BaseException:
             if self._log is not log:
                 self._log.close()  # opened here: nobody else could
             raise
+        if self._alone:
+            self._single = Single.of(self._queries[0])
 
     @property
     def head(self) -> bytes:
@@ -569,6 +630,9 @@ class Session:
         position
             Where in the source the next read begins; stored with the commit.
         """
+        single = self._single
+        if single is not None and step is None and self.step == single.query.step >= single.query.silent_until:
+            return self._push_one(single, single.read(values), position)
         return self._push(
             [(query, query.reader.row(part)) for query, part in self._parts(values)], step, position, 1
         )
@@ -623,6 +687,53 @@ class Session:
             if single is not None:
                 released = {name: each[0] for name, each in released.items()}
             return released[""] if self._alone else released
+
+    def _push_one(self, single: Single, row: Any, position: Position) -> Release:
+        """`_push` of the next step of a query that measures all steps in the same way: the same, with plain numbers."""
+        turns, query, units = self._turns, single.query, single.units
+        turns.check_process()
+        with turns.lock:
+            if turns.busy:
+                raise SessionClosed(REENTERED)
+            try:
+                turns.busy = True
+                if self._closed:
+                    raise SessionClosed(self._closed)
+                place = self.position if position is None else _as_bytes(position)
+                account = query.account
+                account.check_next(units)
+                self._closed = BUSY
+                made = self._one_made(single, row, place)
+                if made is None:
+                    self._halt([(query, query.step + 1, 1)], place)
+                commit, after, values = made
+                self._append(commit)
+                account.apply_next(units, after)
+                self.step, self.position = commit.last, place
+                self._closed = ""
+            finally:
+                turns.busy = False
+        release = Release(commit.last, values, FRESH, commit.last, single.scale, units, query.unit)
+        if query.history is not None:
+            query.history.follow_one(release)
+        return release
+
+    def _one_made(self, single: Single, row: Any, position: bytes) -> tuple[Commit, After, arrays.Array] | None:
+        """The commit of the next step, the account after it, and its values; None where anything failed."""
+        try:
+            query = single.query
+            packed, step = query.pack(), query.step + 1
+            values, spans = single.measure(query.state, row, step, query.draws)
+            if values.shape != single.shape or values.dtype != np.float64 or values.base is not None:
+                raise ValueError("a mechanism must release every column, in a new array")
+            after = query.account.check_next(single.units, spans)
+            content: Content = One(single, step, values.tobytes(), spans)
+            if self._log.durable:
+                content = content.encoded()
+            state = Standing(self._described, [query.stands_after(step, after, packed)])
+            return Commit(self._number, PUSHED, step, step, content, position, state), after, values
+        except Exception:
+            return None
 
     def _made(
         self, pushes: list[Push], position: bytes

@@ -62,6 +62,7 @@ class ValueReader:
         self.columns, self.rounding, self.clamp, self.missing = columns, rounding, clamp, missing
         self.names: tuple[str, ...] | None = None  # of the first table that was pushed
         self._per_one, self._most = grid.denominator, most_units(grid)
+        self._counts = columns == 1 and grid == 1 and clamp is None  # whole numbers are what they are
 
     def row(self, values: Any) -> Matrix:
         """One step, as a matrix of one row."""
@@ -73,6 +74,13 @@ class ValueReader:
                 f"a step has {self.columns} columns and this one has the shape {array.shape}; push {self.columns} values."
             )
         return self._on_grid(array[np.newaxis])
+
+    def one(self, values: Any) -> Any:
+        """One step as whole numbers, and where it has one column as a plain one."""
+        if type(values) is int and self._counts and -LARGEST <= values <= LARGEST:
+            return values
+        row = self.row(values)[0]
+        return row.item() if self.columns == 1 else row
 
     def rows(self, values: Any) -> Matrix:
         """Several steps."""

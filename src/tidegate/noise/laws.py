@@ -40,6 +40,9 @@ REFINED = 4  # numbers of a semiorder that may have further words at a time; mor
 FURTHER = 4  # and so many words each
 
 
+Row = tuple[int, ...]  # a span: law, ordinal, first and last step, units
+
+
 class LawState(NamedTuple):
     """Where a law stands. SECRET."""
 
@@ -107,6 +110,21 @@ class SharedLaw:
         """
         spans = self._pay(state, steps)
         return self._draw(state, source, stream, number, len(steps)), spans
+
+    def measure_one(
+        self, state: LawState, source: Source, stream: str, number: int, step: int
+    ) -> tuple[Integers, list[Row]]:
+        """`measure` of one measurement: its noise, and the spans as plain numbers."""
+        numbers = state.numbers
+        if isinstance(self.law, Cube):
+            rows = [tuple(row) for row in self._pay_groups(numbers, np.array([step])).tolist()]
+        else:
+            if numbers.item(ORDINAL) < 0 or self._apart(step - numbers.item(LAST)):
+                numbers[ORDINAL] += 1
+                numbers[FIRST] = step
+            numbers[LAST] = step
+            rows = [self._row(numbers)]
+        return self._draw(state, source, stream, number, 1)[0], rows
 
     # measurements whose number is not known beforehand: a compiled loop takes noise as it comes to them ------------
 
@@ -244,8 +262,8 @@ class SharedLaw:
         """Whether no window contains two steps that are so far from each other."""
         return self.window is not None and gap >= self.window
 
-    def _row(self, numbers: Integers) -> tuple[int, ...]:
-        return self.number, int(numbers[ORDINAL]), int(numbers[FIRST]), int(numbers[LAST]), self.units
+    def _row(self, numbers: Integers) -> Row:
+        return self.number, numbers.item(ORDINAL), numbers.item(FIRST), numbers.item(LAST), self.units
 
 
 @lean
