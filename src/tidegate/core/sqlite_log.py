@@ -1,7 +1,7 @@
 """A log in one SQLite file.
 
 The last commit's secret stands in a row of its own that every commit overwrites; `secure_delete` and a write-ahead log
-that is emptied after a few commits remove what was there before. Who reads has a connection of their own, so nothing is
+that is written over after a few commits remove what was there before. Who reads has a connection of their own, so nothing is
 seen before it is committed. A secret belongs to the file that it was written in, known by device and
 inode: in a copy it is not used, because two copies with the same noise to come would reveal the difference of their
 data.
@@ -31,7 +31,10 @@ CREATE TABLE now (
 );
 """
 COLUMNS = "number, kind, first, last, charges, releases, releases_digest, secret_digest, log.head"
-EMPTIED_AFTER = 8  # commits after which the write-ahead log is emptied: so many old secrets it has at most
+# Commits after which the write-ahead log begins again, over what it had. So it has the secrets of twice as many at most:
+# those since then, and those before that are not overwritten yet.
+BEGINS_AGAIN_AFTER = 4
+WAL_HEADER, FRAME_HEADER = 32, 24  # bytes, of the write-ahead log and of each of its pages
 BLOCK = 256  # rows that are read at once, so that no reading keeps the write-ahead log from being emptied
 PRIVATE = 0o600  # whoever reads the file reads noise to come
 
@@ -59,6 +62,7 @@ class SQLiteLog(Log):
                 "that name."
             )
         self._file = (found.st_dev, found.st_ino)
+        self._wal = f"{self.path}-wal"
         self._writer = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         self._reader = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         try:
@@ -79,7 +83,7 @@ class SQLiteLog(Log):
         run("PRAGMA journal_mode = WAL")
         run("PRAGMA synchronous = FULL")
         run("PRAGMA fullfsync = ON")  # macOS answers before the disk has it; elsewhere no difference
-        run("PRAGMA journal_size_limit = 0")
+        self._page = run("PRAGMA page_size").fetchone()[0]
         with self._writer:  # commits, or rolls back
             run("BEGIN IMMEDIATE")
             known = run("PRAGMA application_id").fetchone()[0]
@@ -97,6 +101,15 @@ class SQLiteLog(Log):
     def _empty(self) -> None:
         """Move the write-ahead log into the file, and cut it: old secrets go with it."""
         self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def _begin_again(self) -> None:
+        """Move the write-ahead log into the file, and write over it from now on, which costs less than to cut it.
+
+        If it is longer than what was just moved, nobody would write over the rest soon: then it is cut.
+        """
+        ((busy, pages, _),) = self._writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+        if busy or os.stat(self._wal).st_size > WAL_HEADER + pages * (FRAME_HEADER + self._page):
+            self._empty()
 
     def load(self) -> Loaded | None:
         """The last commit."""
@@ -130,8 +143,8 @@ class SQLiteLog(Log):
                     raise Fenced(FENCED)
                 run("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             self._commits += 1
-            if self._commits % EMPTIED_AFTER == 0:
-                self._empty()
+            if self._commits % BEGINS_AGAIN_AFTER == 0:
+                self._begin_again()
         return row.head
 
     def rows(self, number: int = 0) -> Iterator[Row]:
