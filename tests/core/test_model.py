@@ -551,6 +551,7 @@ def long_span() -> None:
     """A span of four steps counts in the window that meets its last one."""
     told = code(0, BEGIN), code(0, USE), code(1, USE), code(1, USE), code(1)
     Model(MECHANISMS["three"]).run(*(Push((each,)) for each in told)).end()
+    Model(MECHANISMS["three"]).run(Push(told[:1]), Push(told[1:])).end()
 
 
 def there_and_back() -> None:
@@ -605,7 +606,7 @@ def copied(folder: Path) -> None:
 FOUND_BY: dict[str, Callable[[Path], None]] = {
     "no compare in a file": lambda folder: run(range(10_000, 10_024), folder),
     "an interrupted session goes on": lambda folder: interrupted("kill", None),
-    "a handler may push": lambda folder: interrupted("rival", None),
+    "a handler may push": lambda folder: interrupted("push", None),
     "a span may reach back": lambda folder: reaching_back(),
     "a fork may push": lambda folder: forked(),
     "copies keep noise to come": copied,
@@ -620,6 +621,7 @@ FOUND_BY: dict[str, Callable[[Path], None]] = {
     "a query that was not pushed moves": lambda folder: one_is_behind(),
     "the account of one query is that of another": lambda folder: two_queries(),
     "a span counts at its first step only": lambda folder: long_span(),
+    "a span counts at its first step of a batch only": lambda folder: long_span(),
     "ended queries are forgotten": lambda folder: there_and_back(),
     "a cut is not looked at": lambda folder: cut_beside_another(),
     "the clock goes back when a query ends": lambda folder: behind(),

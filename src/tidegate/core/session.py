@@ -393,9 +393,9 @@ class One(NamedTuple):
 
 
 def read_again(content: Content) -> Pushed:
-    """What a commit has charged and released, in new arrays."""
+    """What a commit has charged and released, in arrays that nobody changes."""
     if isinstance(content, Pushed):
-        return content.copied()
+        return content
     charges, releases = content.encoded()
     return Pushed(_described_charges(charges), arrays.decode(releases))
 
@@ -821,7 +821,7 @@ class Session:
         return Standing(self._described, [query.stands_without_state() for query in self._queries])
 
     def _released(self, content: Pushed) -> dict[str, Any]:
-        """What a commit has released, by query, from arrays that nobody else has.
+        """What a commit has released, by query.
 
         Queries that an amendment has ended are left out.
         """

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate import frames
+from tidegate.compiled import lean
 from tidegate.errors import InvalidInput
 from tidegate.exact import show
 from tidegate.structures.clamping import LARGEST, as_floats, most_units, saturated
@@ -17,6 +18,19 @@ from tidegate.structures.kernels.grid import most_extreme, round_to_grid
 Matrix = npt.NDArray[np.int64]
 
 MISSING = np.iinfo(np.int64).min  # what stands for a reading that is missing; no value is so small
+
+
+@lean
+def copy_values(values: Any, units: Any) -> Any:
+    """Copy whole numbers; the largest absolute value, where the smallest int64 counts as the largest there is."""
+    low = np.int64(0)
+    high = np.int64(0)
+    for at in range(values.size):
+        value = values[at]
+        units[at] = value
+        low = min(low, value)
+        high = max(high, value)
+    return max(high, -max(low, np.int64(-9223372036854775807)))
 
 
 class Reader(Protocol):
@@ -129,8 +143,13 @@ class ValueReader:
         if array.dtype.kind in "bui":
             if array.dtype == np.uint64 and array.size and int(array.max()) > LARGEST:
                 raise _beyond(LARGEST)
-            units = array.astype(np.int64)  # a copy: whoever pushed may change theirs
-            if most_extreme(units.ravel()) > LARGEST // self._per_one:
+            units = np.empty(array.shape, dtype=np.int64)  # a copy: whoever pushed may change theirs
+            if array.dtype == np.int64 and array.flags.c_contiguous:
+                most = copy_values(array.ravel(), units.ravel())
+            else:
+                units[...] = array
+                most = most_extreme(units.ravel())
+            if most > LARGEST // self._per_one:
                 raise _beyond(LARGEST)
             return units if self._per_one == 1 else units * self._per_one
         flat = np.ascontiguousarray(array, dtype=np.float64).ravel()
