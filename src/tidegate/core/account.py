@@ -80,7 +80,19 @@ class Account:
     tidegate.core.errors.AccountRefused: the charge of 6 units at step 4 is refused: steps 1 to 4 may spend 8 ...
     """
 
-    __slots__ = ("_at", "_last_step", "_ring", "ahead", "horizon", "limit", "live", "ordinals", "step", "total", "window")
+    __slots__ = (
+        "_at",
+        "_last_step",
+        "_ring",
+        "ahead",
+        "horizon",
+        "limit",
+        "live",
+        "ordinals",
+        "step",
+        "total",
+        "window",
+    )
 
     def __init__(self, limit: int, window: int | None, horizon: int | None = None) -> None:
         self.limit = whole("limit", limit, most=LARGEST_LIMIT)

@@ -92,8 +92,8 @@ class Query:
     """One statistic of a session: its mechanism, its account, its state."""
 
     __slots__ = (
-        "_packed", "account", "draws", "history", "mechanism", "most_spans", "name", "reader", "released", "scope",
-        "silent_until", "state", "unit",
+        "_packed", "account", "draws", "further", "history", "mechanism", "most_spans", "name", "reader", "released",
+        "scope", "silent_until", "state", "unit",
     )  # fmt: skip
 
     def __init__(self, name: str, mechanism: Mechanism, source: Source) -> None:
@@ -112,7 +112,8 @@ class Query:
         )
         self.unit = unit_of(mechanism)  # what a unit is worth
         self.most_spans = mechanism.most_spans
-        self.released = OUTPUTS + sum(_further(mechanism))  # arrays
+        self.further = _further(mechanism)
+        self.released = OUTPUTS + sum(self.further)  # arrays
         self.scope: Scope
         self.silent_until = 0  # steps up to this one release nothing and cost nothing
         self.state: Any = ()
@@ -178,7 +179,7 @@ class Query:
     def check_output(self, output: Output, count: int) -> None:
         """Raise where it is not what the mechanism has announced."""
         output.check_shape(count, self.mechanism.outputs)
-        if (len(output.more), len(output.revised)) != _further(self.mechanism):
+        if (len(output.more), len(output.revised)) != self.further:
             raise ValueError("a mechanism must release the arrays that it has named")
 
     def event(self, name: str) -> int:
@@ -337,7 +338,9 @@ class Pushed(NamedTuple):
 
     def copied(self) -> Pushed:
         """Arrays for the caller, who may write to them."""
-        charged = [(scope, Charges(each.first, each.units.copy()), count) for scope, each, count in self.charged]
+        charged = [
+            (scope, Charges(each.first, each.units.copy()), count) for scope, each, count in self.charged
+        ]
         return Pushed(charged, [part.copy() for part in self.released])
 
 
@@ -631,7 +634,11 @@ class Session:
             Where in the source the next read begins; stored with the commit.
         """
         single = self._single
-        if single is not None and step is None and self.step == single.query.step >= single.query.silent_until:
+        if (
+            single is not None
+            and step is None
+            and self.step == single.query.step >= single.query.silent_until
+        ):
             return self._push_one(single, single.read(values), position)
         return self._push(
             [(query, query.reader.row(part)) for query, part in self._parts(values)], step, position, 1
@@ -718,7 +725,9 @@ class Session:
             query.history.follow_one(release)
         return release
 
-    def _one_made(self, single: Single, row: Any, position: bytes) -> tuple[Commit, After, arrays.Array] | None:
+    def _one_made(
+        self, single: Single, row: Any, position: bytes
+    ) -> tuple[Commit, After, arrays.Array] | None:
         """The commit of the next step, the account after it, and its values; None where anything failed."""
         try:
             query = single.query
@@ -1150,5 +1159,5 @@ def _releases(query: Query, first: int, parts: Sequence[arrays.Array], units: ar
     values, status, source, scale, *further = parts
     found = Releases(first, values, status, source, scale, units, query.unit)
     attach = getattr(query.mechanism, "attach", None)
-    more = _further(query.mechanism)[0]
+    more = query.further[0]
     return found if attach is None else attach(found, further[:more], further[more:])

@@ -1,8 +1,8 @@
 """A log in one SQLite file.
 
 The last commit's secret stands in a row of its own that every commit overwrites; `secure_delete` and a write-ahead log
-that is written over after a few commits remove what was there before. Who reads has a connection of their own, so nothing is
-seen before it is committed. A secret belongs to the file that it was written in, known by device and
+that is written over after a few commits remove what was there before. Who reads has a connection of their own, so
+nothing is seen before it is committed. A secret belongs to the file that it was written in, known by device and
 inode: in a copy it is not used, because two copies with the same noise to come would reveal the difference of their
 data.
 """
@@ -62,7 +62,7 @@ class SQLiteLog(Log):
                 "that name."
             )
         self._file = (found.st_dev, found.st_ino)
-        self._wal = f"{self.path}-wal"
+        self._wal = Path(f"{self.path}-wal")
         self._writer = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         self._reader = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         try:
@@ -108,7 +108,7 @@ class SQLiteLog(Log):
         If it is longer than what was just moved, nobody would write over the rest soon: then it is cut.
         """
         ((busy, pages, _),) = self._writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
-        if busy or os.stat(self._wal).st_size > WAL_HEADER + pages * (FRAME_HEADER + self._page):
+        if busy or self._wal.stat().st_size > WAL_HEADER + pages * (FRAME_HEADER + self._page):
             self._empty()
 
     def load(self) -> Loaded | None:

@@ -108,6 +108,9 @@ class SharedLaw:
 
         `number` is the address of the first of them. The state is changed.
         """
+        if len(steps) == 1:
+            row, rows = self.measure_one(state, source, stream, number, int(steps[0]))
+            return row[np.newaxis], np.array(rows, dtype=np.int64).reshape(-1, 5)
         spans = self._pay(state, steps)
         return self._draw(state, source, stream, number, len(steps)), spans
 

@@ -239,6 +239,11 @@ class Publishing(configured.Publishing):
             np.array([self.measure.expected(int(size)) for size in sizes]),
         )
 
+    @cached_property
+    def steady_constants(self) -> Constants:
+        """The same where column groups stay."""
+        return self.constants(self.nothing_published(1).group_of)
+
     def nothing_published(self, first: int) -> Published:
         """Before the first publication every release is 0."""
         groups = self.group_count
@@ -289,7 +294,7 @@ class Publishing(configured.Publishing):
             tests, spans = self.shared.measure(state.tests, noise.source, TESTS, first, steps)
         else:
             tests, spans = laplace(noise.source, TESTS, first, self.score_scale, (count, groups)), NO_SPANS
-        constants = self.constants(published.group_of)
+        constants = self.constants(published.group_of) if self.regroups_every else self.steady_constants
         work = Work(np.zeros(groups, dtype=np.bool_), np.zeros(groups, dtype=np.int64))
         if constants.measure == GIVEN:
             for group in range(groups):
