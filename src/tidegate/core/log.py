@@ -170,6 +170,7 @@ class MemoryLog(Log):
                 secret = each.secret  # once: another thread may overwrite it
                 digest = fresh_bytes(HEAD_BYTES) if secret is None else sha256(secret_of(secret)).digest()
                 row = self._seen.setdefault(each.number, row_of(head, each, digest))  # the first one stays
+        assert row is not None
         return row
 
     def rows(self, number: int = 0) -> Iterator[Row]:
