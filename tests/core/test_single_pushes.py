@@ -87,9 +87,8 @@ def test_a_kill_at_every_line(name: str) -> None:
             log = MemoryLog()
             session = Session(mechanism, log)
             seen = [session.push(value).values for value in VALUES[:5]]
-            with at_line(line, kill) as lines:
-                with suppress(Kill):
-                    seen.append(session.push(VALUES[5]).values)
+            with at_line(line, kill) as lines, suppress(Kill):
+                seen.append(session.push(VALUES[5]).values)
             again = Session(mechanism, log)
             assert again.step in (len(seen), 6)
             for value in VALUES[again.step :]:
