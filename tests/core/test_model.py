@@ -392,7 +392,7 @@ PLANTED: dict[str, tuple[Any, str, str, str]] = {
     ),
     "no compare in a file": (sqlite_log.SQLiteLog, "append", "AND head = ?", "AND ? IS NOT NULL"),
     "a handler may push": (turns.Turns, "one", "if self.busy:", "if False:"),
-    "a fork may push": (turns.Turns, "forked", "self._process != os.getpid()", "False"),
+    "a fork may push": (turns.Turns, "check_process", "self._process != os.getpid()", "False"),
     "a span counts at its first step only": (
         Account, "check_next", "span.last > step - window", "span.first > step - window",
     ),

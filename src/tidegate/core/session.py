@@ -76,7 +76,7 @@ MISMATCH = (
 )
 COPIED = "this log is a copy; open it with the configuration that it has before it is amended."
 COPIED_FOR_GOOD = "this log is a copy, and at user level noise cannot begin anew; continue the original."
-INTEGER = np.dtype(np.int64)
+INTEGER, FLOAT = np.dtype(np.int64), np.dtype(np.float64)
 FRESH = Status.FRESH  # named once: to look it up takes as long as a call
 ACCOUNT_ARRAYS = 3  # that stand before the state of a query: total, spans, ordinals
 OUTPUTS = 4  # arrays that every query releases: values, status, source, scale
@@ -225,29 +225,23 @@ class Query:
     def stands(self, checked: Checked | None = None, event: bool = False) -> Stands:
         """What a commit keeps of it, as it is or after charges or an event: a copy, which nobody changes."""
         fits = self.account.standing() if checked is None else checked
-        step = fits.charges.last
+        step, after = fits.charges.last, After(*fits[1:])
         read = step + (step == self.step and (event or self.has_event))
-        return self.stands_after(step, After(*fits[1:]), self.pack(), read)
+        return Stands(step, self.silent_until, read, self.most_spans, after, *self.stored(self.pack(), after))
 
-    def stands_after(self, step: int, after: After, packed: arrays.Packed | None, read: int = 0) -> Stands:
-        """The same at a step, with an account that was checked."""
-        total, live, ordinals = after
-        room = self.most_spans
-        if len(live) > room or len(ordinals) > room:  # never more laws than spans
-            raise ValueError("more spans than the mechanism has named")
+    def stored(self, packed: arrays.Packed | None, after: After) -> tuple[int, bytes]:
+        """How many arrays a commit keeps of it, and the encoded state; raises where the account has too many spans."""
+        if len(after.live) > self.most_spans or len(after.ordinals) > self.most_spans:
+            raise ValueError("more spans than the mechanism has named")  # never more laws than spans
         if packed is not None:
-            count, state = len(packed.arrays), packed.stored()
-        else:
-            parts = list(arrays.flat(self.state))
-            count, state = len(parts), arrays.encode(parts)
-        return Stands(
-            step, self.silent_until, read or step, room, total, live, ordinals, ACCOUNT_ARRAYS + count, state
-        )
+            return ACCOUNT_ARRAYS + len(packed.arrays), packed.stored()
+        parts = list(arrays.flat(self.state))
+        return ACCOUNT_ARRAYS + len(parts), arrays.encode(parts)
 
     def stands_without_state(self) -> Stands:
         """The same where nothing goes on from it: a halt, and the end."""
         read = self.step + self.has_event
-        return Stands(self.step, self.silent_until, read, 0, 0, {}, {}, 0, b"")
+        return Stands(self.step, self.silent_until, read, 0, After(0, {}, {}), 0, b"")
 
     def load(self, parts: Iterator[arrays.Array]) -> None:
         """Take over what `stands` has given."""
@@ -274,8 +268,8 @@ class Stands(NamedTuple):
         Its last step, the last silent one, and the last that was charged.
     room
         To how many spans, and laws, the account's are padded: a public number.
-    total, live, ordinals
-        As in `account.Checked`.
+    after
+        The account.
     arrays, state
         How many arrays are stored, and the encoded state; 0: nothing goes on from here.
     """
@@ -284,9 +278,7 @@ class Stands(NamedTuple):
     silent: int
     read: int
     room: int
-    total: int
-    live: dict[tuple[int, int], Span]
-    ordinals: dict[int, int]
+    after: After
     arrays: int
     state: bytes
 
@@ -294,8 +286,8 @@ class Stands(NamedTuple):
         """What `Query.load` reads again."""
         if not self.arrays:
             return b""
-        room, spans, ordinals = self.room, self.live.values(), self.ordinals.items()
-        numbers = [self.total, *(number for span in spans for number in span)]
+        room, spans, ordinals = self.room, self.after.live.values(), self.after.ordinals.items()
+        numbers = [self.after.total, *(number for span in spans for number in span)]
         numbers += [0] * ((room - len(spans)) * SPAN_FIELDS)
         numbers += [number for pair in ordinals for number in pair] + [-1] * ((room - len(ordinals)) * 2)
         header = arrays.header(((INTEGER, (1,)), (INTEGER, (room, SPAN_FIELDS)), (INTEGER, (room, 2))))
@@ -316,6 +308,23 @@ class Standing(NamedTuple):
         header = arrays.header(((INTEGER, (len(self.queries) + 1, PLACE_FIELDS)),))
         table = header + struct.pack(f"<{len(place)}q", *place)
         return b"".join([table, *(each.encoded() for each in self.queries)])
+
+
+class StandsAlone(NamedTuple):
+    """The same of the only query of a session after one more step, before it is put in order."""
+
+    query: Query
+    described: int
+    step: int
+    after: After
+    stored: tuple[int, bytes]
+
+    def encoded(self) -> bytes:
+        """As bytes."""
+        query, described, step, after, stored = self
+        return Standing(
+            described, [Stands(step, query.silent_until, step, query.most_spans, after, *stored)]
+        ).encoded()
 
 
 Charged = list[tuple[int, Charges, int]]  # scope, charges, and how many arrays are released
@@ -348,9 +357,12 @@ class Single(NamedTuple):
     """The only query of a session, where it measures every step in the same way."""
 
     query: Query
+    account: Account
     read: Callable[[Any], Any]  # pushed values as whole numbers
     measure: Callable[..., tuple[arrays.Array, Sequence[Span]]]
     shape: tuple[int, ...]
+    unit: Fraction
+    follow: Callable[[Release], None] | None  # gives a release its intervals
     scale: float
     units: int
 
@@ -364,7 +376,16 @@ class Single(NamedTuple):
             return None
         if _defining(mechanism, "advance") is not _defining(mechanism, "measure"):
             return None  # a subclass that releases in its own way
-        return cls(query, reader.one, mechanism.measure, (mechanism.outputs,), *mechanism.every_step)
+        return cls(
+            query,
+            query.account,
+            reader.one,
+            mechanism.measure,
+            (mechanism.outputs,),
+            query.unit,
+            None if history is None else history.follow_one,
+            *mechanism.every_step,
+        )
 
 
 def _defining(mechanism: Mechanism, name: str) -> type:
@@ -637,7 +658,7 @@ class Session:
         if (
             single is not None
             and step is None
-            and self.step == single.query.step >= single.query.silent_until
+            and self.step == single.account.step >= single.query.silent_until
         ):
             return self._push_one(single, single.read(values), position)
         return self._push(
@@ -697,7 +718,7 @@ class Session:
 
     def _push_one(self, single: Single, row: Any, position: Position) -> Release:
         """`_push` of the next step of a query that measures all steps in the same way: the same, with plain numbers."""
-        turns, query, units = self._turns, single.query, single.units
+        turns, account, units = self._turns, single.account, single.units
         turns.check_process()
         with turns.lock:
             if turns.busy:
@@ -707,39 +728,45 @@ class Session:
                 if self._closed:
                     raise SessionClosed(self._closed)
                 place = self.position if position is None else _as_bytes(position)
-                account = query.account
-                account.check_next(units)
+                after = account.check_next(units)
                 self._closed = BUSY
-                made = self._one_made(single, row, place)
+                made = self._one_made(single, row, place, after)
                 if made is None:
-                    self._halt([(query, query.step + 1, 1)], place)
+                    self._halt([(single.query, account.step + 1, 1)], place)
                 commit, after, values = made
                 self._append(commit)
                 account.apply_next(units, after)
-                self.step, self.position = commit.last, place
+                step = self.step = commit.last
+                self.position = place
                 self._closed = ""
             finally:
                 turns.busy = False
-        release = Release(commit.last, values, FRESH, commit.last, single.scale, units, query.unit)
-        if query.history is not None:
-            query.history.follow_one(release)
+        release = Release(step, values, FRESH, step, single.scale, units, single.unit)
+        if single.follow is not None:
+            single.follow(release)
         return release
 
     def _one_made(
-        self, single: Single, row: Any, position: bytes
+        self, single: Single, row: Any, position: bytes, after: After
     ) -> tuple[Commit, After, arrays.Array] | None:
-        """The commit of the next step, the account after it, and its values; None where anything failed."""
+        """The commit of the next step, the account after it, and its values; None where anything failed.
+
+        `after` is the account without the spans of the step.
+        """
         try:
-            query = single.query
-            packed, step = query.pack(), query.step + 1
+            query, step = single.query, single.account.step + 1
+            known, packed = query._packed
+            if known is not query.state:
+                packed = query.pack()
             values, spans = single.measure(query.state, row, step, query.draws)
-            if values.shape != single.shape or values.dtype != np.float64 or values.base is not None:
+            if values.shape != single.shape or values.dtype != FLOAT or values.base is not None:
                 raise ValueError("a mechanism must release every column, in a new array")
-            after = query.account.check_next(single.units, spans)
+            if spans:
+                after = single.account.check_next(single.units, spans)
+            state = StandsAlone(query, self._described, step, after, query.stored(packed, after))
             content: Content = One(single, step, values.tobytes(), spans)
             if self._log.durable:
                 content = content.encoded()
-            state = Standing(self._described, [query.stands_after(step, after, packed)])
             return Commit(self._number, PUSHED, step, step, content, position, state), after, values
         except Exception:
             return None

@@ -30,7 +30,7 @@ class Turns:
 
     def check_process(self) -> None:
         """Refuse a process that was forked."""
-        if self.forked:
+        if self._process != os.getpid():
             raise Fenced(FORKED)
 
     @contextmanager

@@ -90,8 +90,7 @@ class SharedLaw:
         self.law, self.units, self.window, self.distance = law, units, window, distance
         self.horizon, self.number = horizon, number
         self.width = law.columns * law.copies
-        longest = max(law.lengths) if isinstance(law, Cube) else law.width * law.classes
-        self.room = max(1, min(AHEAD, longest, AHEAD_CELLS // self.width))
+        self.room = max(1, min(AHEAD, AHEAD_CELLS // self.width))
 
     def start(self) -> LawState:
         """Nothing was drawn."""
@@ -127,7 +126,13 @@ class SharedLaw:
                 numbers[FIRST] = step
             numbers[LAST] = step
             rows = [self._row(numbers)]
-        return self._draw(state, source, stream, number, 1)[0], rows
+        taken = numbers.item(TAKEN)
+        if taken == numbers.item(DRAWN):
+            return self._draw(state, source, stream, number, 1)[0], rows
+        noise = state.ahead[taken].copy()
+        state.ahead[taken] = 0  # used noise would remove itself from a release
+        numbers[TAKEN] = taken + 1
+        return noise, rows
 
     # measurements whose number is not known beforehand: a compiled loop takes noise as it comes to them ------------
 

@@ -111,10 +111,12 @@ class Uniform(configured.Uniform):
         if self.shared is not None:
             drawn, named = self.shared.measure_one(state.law, noise.source, STREAM, step, step)
             spans = [Span(*each) for each in named]
-        elif self._draw is laplace and self.columns == 1:
-            return np.array(((row + noise.laplace(STREAM, step, self.scale)) * self._grid,)), spans
-        else:
+        elif self._draw is not laplace or self.columns > 1:
             drawn = self._draw(noise.source, STREAM, step, self.scale, (self.columns,))
+        else:
+            return np.array(((row + noise.laplace(STREAM, step, self.scale)) * self._grid,)), spans
+        if self.columns == 1:
+            return np.array(((row + drawn.item()) * self._grid,)), spans
         return np.multiply(row + drawn, self._grid, dtype=np.float64), spans
 
     def intervals(self) -> Fold:
