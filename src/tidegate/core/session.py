@@ -313,18 +313,17 @@ class Standing(NamedTuple):
 class StandsAlone(NamedTuple):
     """The same of the only query of a session after one more step, before it is put in order."""
 
-    query: Query
     described: int
     step: int
+    silent: int
+    room: int
     after: After
     stored: tuple[int, bytes]
 
     def encoded(self) -> bytes:
         """As bytes."""
-        query, described, step, after, stored = self
-        return Standing(
-            described, [Stands(step, query.silent_until, step, query.most_spans, after, *stored)]
-        ).encoded()
+        described, step, silent, room, after, stored = self
+        return Standing(described, [Stands(step, silent, step, room, after, *stored)]).encoded()
 
 
 Charged = list[tuple[int, Charges, int]]  # scope, charges, and how many arrays are released
@@ -763,7 +762,8 @@ class Session:
                 raise ValueError("a mechanism must release every column, in a new array")
             if spans:
                 after = single.account.check_next(single.units, spans)
-            state = StandsAlone(query, self._described, step, after, query.stored(packed, after))
+            stored = query.stored(packed, after)
+            state = StandsAlone(self._described, step, query.silent_until, query.most_spans, after, stored)
             content: Content = One(single, step, values.tobytes(), spans)
             if self._log.durable:
                 content = content.encoded()
