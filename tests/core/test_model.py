@@ -391,7 +391,6 @@ PLANTED: dict[str, tuple[Any, str, str, str]] = {
         "self._commits.__setitem__(commit.number, commit)",
     ),
     "no compare in a file": (sqlite_log.SQLiteLog, "append", "AND head = ?", "AND ? IS NOT NULL"),
-    "a handler may push": (turns.Turns, "one", "if self.busy:", "if False:"),
     "a fork may push": (turns.Turns, "check_process", "self._process != os.getpid()", "False"),
     "a span counts at its first step only": (
         Account, "check_next", "span.last > step - window", "span.first > step - window",
@@ -606,7 +605,6 @@ def copied(folder: Path) -> None:
 FOUND_BY: dict[str, Callable[[Path], None]] = {
     "no compare in a file": lambda folder: run(range(10_000, 10_024), folder),
     "an interrupted session goes on": lambda folder: interrupted("kill", None),
-    "a handler may push": lambda folder: interrupted("push", None),
     "a span may reach back": lambda folder: reaching_back(),
     "a fork may push": lambda folder: forked(),
     "copies keep noise to come": copied,

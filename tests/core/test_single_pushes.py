@@ -103,6 +103,26 @@ def test_a_kill_at_every_line(name: str) -> None:
     assert line > 40
 
 
+def test_a_handler_at_every_line() -> None:
+    """It pushes before the turn of the other one or after it, or is refused; every step is released once."""
+    for line in count(1):
+        log = MemoryLog()
+        session = Session(MECHANISMS["semiorder"], log)
+        seen = [session.push(1).step]
+
+        def handler(session: Any = session, seen: list[int] = seen) -> None:
+            with suppress(SessionClosed):
+                seen.append(session.push(2).step)
+
+        with at_line(line, handler) as lines:
+            seen.append(session.push(3).step)
+        seen.append(session.push(4).step)
+        assert sorted(seen) == list(range(1, session.step + 1))
+        assert verify(log.rows()).ok
+        if lines[0] < line:
+            break
+
+
 def test_a_failure_is_charged() -> None:
     """It is not retried, and nothing of the error leaves."""
 

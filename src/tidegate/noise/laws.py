@@ -90,7 +90,8 @@ class SharedLaw:
         self.law, self.units, self.window, self.distance = law, units, window, distance
         self.horizon, self.number = horizon, number
         self.width = law.columns * law.copies
-        self.room = max(1, min(AHEAD, AHEAD_CELLS // self.width))
+        longest = max(law.lengths) if isinstance(law, Cube) else AHEAD  # not beyond a group
+        self.room = max(1, min(AHEAD, longest, AHEAD_CELLS // self.width))
 
     def start(self) -> LawState:
         """Nothing was drawn."""
