@@ -519,7 +519,7 @@ class Session:
 
     @property
     def spent(self) -> dict[str, int]:
-        """What the last window of each query has spent, in units. An ended stream has no account: ask its log."""
+        """What the last window of each query has spent, in units; of an ended stream, ask the log."""
         return {
             query.name: sum(held.units for held in query.account.held(query.step)) for query in self._queries
         }
