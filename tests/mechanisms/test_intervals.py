@@ -7,15 +7,16 @@ from functools import partial
 import numpy as np
 import pytest
 from scipy.stats import binom, t
+from tidegate.mechanisms.uncertainty import Walk, student
+from tidegate.testing.conformance import stream
 
 import tidegate as tg
-from tidegate.mechanisms import Blocks, Fast, Fourier, Sample, Uniform, catalogue, snapshot
-from tidegate.mechanisms.uncertainty import Walk, student
+from tidegate.core.session import Session
+from tidegate.mechanisms import Blocks, Fast, Sample, Uniform, catalogue
 from tidegate.noise import Law
 from tidegate.noise.law import SharedLaw, SpreadLaw, spread_radius
 from tidegate.queries.sums import laplace_radius
 from tidegate.releases import Radii
-from tidegate.testing.conformance import stream
 from tidegate.testing.entropy import fixed_entropy
 from tiers import rotated
 
@@ -55,7 +56,7 @@ def truth_of(mechanism, run, rows):
 @pytest.mark.parametrize("mechanism", rotated(EXAMPLES, 0))
 def test_every_release_has_an_interval(mechanism):
     """Finite once something was measured, around its value, wider for higher levels; revised values too."""
-    run = mechanism.start()
+    run = Session(mechanism)
     releases = run.push_batch(stream(mechanism)[: steps_of(mechanism)])
     for found in [releases, releases.revised, run.flush()]:
         if found is None:
@@ -72,31 +73,14 @@ def test_every_release_has_an_interval(mechanism):
         assert np.array_equal(np.broadcast_to(one.radius(0.9), one.values.shape), radii[1][-1])
 
 
-@pytest.mark.parametrize("mechanism", rotated(EXAMPLES, 1))
-def test_intervals_do_not_depend_on_how_steps_are_pushed(mechanism):
-    """One by one, in a batch, and after a restart in between: the same intervals."""
-    rows = stream(mechanism)[: steps_of(mechanism, 40)]
-    with fixed_entropy(3):
-        batch = mechanism.start().push_batch(rows)
-    with fixed_entropy(3):
-        run = mechanism.start()
-        single = [run.push(row) for row in rows[:25]]
-        if not mechanism.shares_noise:  # else it goes on in silence
-            run = mechanism.start(state=run.snapshot())
-        single += [run.push(row) for row in rows[25:]]
-    whole = np.broadcast_to(batch.radius(0.9), batch.values.shape)
-    apart = np.array([np.broadcast_to(each.radius(0.9), each.values.shape) for each in single])
-    assert np.allclose(whole, apart, rtol=1e-9, atol=1e-9)
-
-
 @pytest.mark.parametrize("mechanism", rotated(EXAMPLES, 2))
 def test_intervals_do_not_depend_on_the_size_of_batches(mechanism):
     """Small batches, which wait until it matters what they tell, and single steps between them: the same intervals."""
     rows = stream(mechanism)[: steps_of(mechanism, 40)]
     with fixed_entropy(3):
-        batch = mechanism.start().push_batch(rows)
+        batch = Session(mechanism).push_batch(rows)
     with fixed_entropy(3):
-        run = mechanism.start()
+        run = Session(mechanism)
         parts = [run.push_batch(rows[:9]), run.push(rows[9]), run.push(rows[10]), run.push_batch(rows[11:30])]
         parts += [run.push_batch(rows[30:33]), run.push_batch(rows[33:])]
     whole = np.broadcast_to(batch.radius(0.9), batch.values.shape)
@@ -109,7 +93,7 @@ def test_what_is_learnt_is_what_was_released():
     mechanism, found = Sample(tg.WEvent(epsilon="1", w=4)), []
     for changed in (False, True):
         with fixed_entropy(3):
-            run = mechanism.start()
+            run = Session(mechanism)
             first = run.push_batch(np.arange(100, 140))
             if changed:
                 first.values[:] = 0
@@ -121,7 +105,7 @@ def errors_and_radii(mechanism, seed, kind=slow):
     """Of one run under fixed entropy: how far values are off, and what gives their radius by level."""
     rows = kind(mechanism, steps_of(mechanism), seed)
     with fixed_entropy(seed):
-        run = mechanism.start()
+        run = Session(mechanism)
         releases = run.push_batch(rows)
     exact = truth_of(mechanism, run, rows)
     for found in [releases, releases.revised]:
@@ -169,7 +153,7 @@ def test_intervals_of_measured_values_are_exact(mechanism):
     covered, narrow, total = 0, 0, 0
     for _ in range(200):
         steps = steps_of(mechanism)
-        releases = mechanism.start().push_batch(np.full((steps, mechanism.columns), level))
+        releases = Session(mechanism).push_batch(np.full((steps, mechanism.columns), level))
         radius = np.broadcast_to(releases.radius(0.9), releases.values.shape)[releases.fresh]
         off = np.abs(releases.values - level)[releases.fresh]
         covered += int((off <= radius).sum())
@@ -191,7 +175,7 @@ def test_what_moves_between_measurements_is_in_the_interval():
     mechanism = Sample(tg.WEvent(epsilon="20", w=10), noise="laplace")
     rows = 5000 + np.cumsum(np.random.default_rng(3).integers(-9, 10, (4000, 1)), axis=0)
     with fixed_entropy(4):
-        releases = mechanism.start().push_batch(rows)
+        releases = Session(mechanism).push_batch(rows)
     off = np.abs(releases.values - rows)
     held = off <= releases.radius(0.9)
     assert 0.87 < held[9::10].mean() < 0.965
@@ -210,7 +194,7 @@ def test_what_scatters_around_a_level_is_in_the_interval(level):
     mechanism = Sample(tg.WEvent(epsilon="20", w=10), noise="laplace")
     rows = np.random.default_rng(3).poisson(level, (4000, 1))
     with fixed_entropy(4):
-        releases = mechanism.start().push_batch(rows)
+        releases = Session(mechanism).push_batch(rows)
     off, age = np.abs(releases.values - rows), np.arange(4000)[:, np.newaxis] % 10
     for each in range(1, 10):
         assert 0.86 < (off <= releases.radius(0.9))[age == each].mean() < 0.94
@@ -224,22 +208,10 @@ def test_filtered_values_are_uncertain_where_noise_is_mostly_zero(noise):
     mechanism = Fast(tg.WEvent(epsilon="20", w=8), noise=noise)
     rows = np.random.default_rng(3).poisson(50, (400, 1))
     with fixed_entropy(4):
-        releases = mechanism.start().push_batch(rows)
+        releases = Session(mechanism).push_batch(rows)
     off = np.abs(releases.values - rows)[releases.fresh]
     assert (off <= releases.radius(0.9)[releases.fresh]).mean() > 0.9
     assert (off <= 0).mean() < 0.3  # the wrong version
-
-
-def test_a_snapshot_that_has_learnt_something_else_learns_anew():
-    """Snapshots of earlier versions are gone on with: what their intervals had learnt, in other rows, is dropped."""
-    mechanism = Fourier(tg.WEvent(epsilon="1", w=4))
-    run = mechanism.start()
-    run.push_batch(np.full((9, 1), 50))
-    header, fields = snapshot.unpack(run.snapshot())
-    fields["learnt from releases"] = fields["learnt from releases"][1:]
-    again = mechanism.start(state=snapshot.pack(header, fields))
-    assert np.isposinf(again.push([50]).radius(0.9)).all()
-    assert np.isfinite(again.push_batch(np.full((8, 1), 50)).radius(0.9)[-1]).all()
 
 
 @pytest.mark.parametrize("confidence", LEVELS)
@@ -308,7 +280,7 @@ def test_intervals_hold_values_that_were_rounded(mechanism, rounding):
     """20,000 values between grid points, α = 1e-9 each; the radius of noise alone, the wrong version, fails at 50 %."""
     mechanism = dataclasses.replace(mechanism, **rounding)
     for value in (0.4, 0.5):
-        releases = mechanism.start().push_batch(np.full((20_000, 1), value))
+        releases = Session(mechanism).push_batch(np.full((20_000, 1), value))
         for level in LEVELS:
             low, high = releases.interval(level)
             assert ((low <= value) & (value <= high)).sum() >= binom.ppf(1e-9, 20_000, level)
@@ -322,7 +294,7 @@ def test_every_interval_knows_what_rounding_moves(mechanism):
     if mechanism.statistic != "steps" or isinstance(mechanism, Blocks):  # Blocks: as what it runs
         return
     for changed in (mechanism, dataclasses.replace(mechanism, clamp=1000)):
-        run = changed.start()
+        run = Session(changed)
         found = run._uncertainty.law if run._uncertainty is not None else changed.law
         if found is not None:
             assert found.rounded == (0 if changed.clamp is None else float(Fraction(changed.grid)) / 2)

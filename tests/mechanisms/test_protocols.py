@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tidegate.audit.copies import widened
+from tidegate.core.session import Session
 from tidegate.mechanisms import catalogue
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tiers import rotated
@@ -15,7 +16,7 @@ EXAMPLES = {kind.__name__: kind.examples() for kind in (*catalogue().values(), C
 
 def pushed(mechanism, steps=40):
     """A run after some steps, and what it released."""
-    run = mechanism.start()
+    run = Session(mechanism)
     return run, run.push_batch(np.zeros((steps, mechanism.columns), dtype=np.int64))
 
 

@@ -1,7 +1,7 @@
 """What the tree counters share: blocks of steps, the tree over each, its noise, and the sums that are read from it.
 
-The loop is `count_on_tree`; `Trees` draws its noise and goes from block to block. Section names are those of Chan, Shi
-and Song (2011): a node of level l is a p-sum over b^l steps.
+The loop is `count_on_tree`; `Trees` draws its noise and goes from block to block. A node of level l, the sum over b^l
+steps, is a p-sum of Chan, Shi and Song (2011).
 """
 
 from __future__ import annotations

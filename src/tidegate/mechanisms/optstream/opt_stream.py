@@ -383,7 +383,7 @@ class OptStream(Periodic, SharingMechanism):
 
     @property
     def keeps_raw_values(self) -> bool:
-        """Whether state and snapshots hold raw values: the steps since the last adaptive sample."""
+        """Whether the state holds raw values: the steps since the last adaptive sample."""
         return self.adaptive
 
     # budget ----------------------------------------------------------------------------------------------------
@@ -395,7 +395,7 @@ class OptStream(Periodic, SharingMechanism):
 
     @property
     def distance(self) -> int:
-        """0: samples come where the period has them, and some are left out where times change."""
+        """0: samples come where the period has them."""
         return 0
 
     def measured_in(self, steps: int) -> int:

@@ -344,11 +344,14 @@ class Swellfish(Mechanism):
         """The schedule is public. A step whose readings are all missing may cost less."""
         return Charges(first, self._scheduled(first, count))
 
+    @cached_property
+    def _ahead(self) -> list[tuple[int, Integers]]:
+        """The first step of the schedule that was computed last, and its units: public, and remembered for speed."""
+        return [(1, np.zeros(0, dtype=np.int64))]
+
     def _scheduled(self, first: int, count: int) -> Integers:
         """What the schedule spends; steps after the horizon have one unit, and the account refuses them."""
-        begin: int
-        units: Integers
-        begin, units = self.__dict__.get("_ahead", (1, np.zeros(0, dtype=np.int64)))
+        begin, units = self._ahead[0]
         if first < begin or first + count > begin + len(units):
             horizon, last = self.policy.horizon, first + max(count, AHEAD) - 1
             try:
@@ -358,7 +361,7 @@ class Swellfish(Mechanism):
                     f"step {last} lies beyond the end of the calendar of the policy's secrets; open a new stream."
                 ) from None
             units = np.concatenate([known, np.ones(max(0, count - len(known)), dtype=np.int64)])
-            begin, self.__dict__["_ahead"] = first, (first, units)
+            begin, self._ahead[0] = first, (first, units)
         return units[first - begin : first - begin + count].copy()
 
     def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
