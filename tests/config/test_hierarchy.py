@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tidegate.runtime.stream import open_stream
 
 from tidegate.config import Config, ConfigError, parse_config, read_config
 from tidegate.config.document import EXAMPLE
 from tidegate.ingest.levels import LEAVES, NODES, Levels, better_measured, hierarchy_of, least_squares
-from tidegate.runtime.stream import open_stream
 from tidegate.structures.hierarchy import Hierarchy
 
 COLUMNS = 'columns = ["Library", "Cafeteria"]'

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from tidegate.runtime.stream import open_stream
 
 from tidegate.config import Config, ConfigError, parse_config, read_config
 from tidegate.config.document import EXAMPLE
@@ -16,7 +17,6 @@ from tidegate.mechanisms.counters.factorization import Factorization
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.mechanisms.sampled.fast import Fast
 from tidegate.queries.decayed import Exponential
-from tidegate.runtime.stream import open_stream
 
 ONE_COLUMN = 'columns = ["Library"]'
 TWO_COLUMNS = 'columns = ["Library", "Cafeteria"]'

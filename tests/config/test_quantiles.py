@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tidegate.runtime.stream import open_stream
 from typer.testing import CliRunner
 
 from tidegate.cli import app
@@ -21,7 +22,6 @@ from tidegate.config.document import EXAMPLE
 from tidegate.ingest.aggregate import expanded
 from tidegate.ingest.levels import NODES, Levels
 from tidegate.ingest.quantiles import METHODS, Quantiles, Range, best_method, parts_over, squares
-from tidegate.runtime.stream import open_stream
 
 ASKED = 'aggregate = "quantile"\nclip = ["0", "200"]\nquantiles = ["1/2", "9/10"]'
 

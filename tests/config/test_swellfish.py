@@ -8,7 +8,6 @@ from zoneinfo import ZoneInfo
 
 import polars as pl
 import pytest
-from tidegate.runtime.stream import open_stream
 from typer.testing import CliRunner
 
 from tidegate.cli import app

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.core.model import Kill, at_line
+from tidegate._mechanisms.plain.uniform import Uniform
 
 import tidegate as tg
-from tidegate._mechanisms.plain.uniform import Uniform
 from tidegate.core.commit import HALTED
 from tidegate.core.errors import AccountRefused, Fenced, Halted, SessionClosed
 from tidegate.core.log import MemoryLog
