@@ -10,7 +10,7 @@ from tidegate.core.mechanism import Mechanism
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms import Mechanism as Configured
 
-BEFORE, NOW = "tidegate.mechanisms.", "tidegate._mechanisms."
+BEFORE, NOW = "tidegate.mechanisms.", "tidegate.mechanisms."
 
 
 def on_core(configured: Configured) -> Mechanism:
