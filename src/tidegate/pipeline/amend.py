@@ -26,6 +26,10 @@ from tidegate.pipeline.pipeline import lock_of
 from tidegate.pipeline.reading import about_of, difference
 from tidegate.pipeline.spool import Spool
 
+EDITIONS = (
+    "a stream whose steps have editions cannot be amended, because these stand at different steps; begin a new stream "
+    "with another ledger, whose budget adds to this one's."
+)
 FIXED = ("steps", "unit")  # of what is said about a query
 
 
@@ -137,7 +141,11 @@ def _check(queries: Queries, log: LogReader, book: Book) -> None:
             "some output may lack releases; start the stream once with its earlier configuration, and stop it when all "
             "outputs have been written."
         )
-    first = next(iter(book.description["queries"].values()))["about"]
+    if len(queries.editions) > 1 or any(
+        "edition" in (query["about"] or {}) for query in book.description["queries"].values()
+    ):
+        raise LogMismatch(EDITIONS)
+    first = next(iter(book.description["queries"].values()))["about"] or {}
     now = next(iter(about_of(queries).values()))
     for part in FIXED:
         changed = difference(_without_count(first.get(part)), _without_count(now.get(part)), part)
