@@ -23,7 +23,6 @@ import tidegate as tg
 from tidegate.core.session import Session
 from tidegate.mechanisms import HierarchicalOptStream, OptStream, PerLeafOptStream
 from tidegate.mechanisms.optstream.feature_trees import parts_of_day, whole_period
-from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
 from tidegate.queries import Hierarchy
 
 
