@@ -1,4 +1,4 @@
-"""Blocks: the mechanism inside begins anew, and its charges are those of the whole stream."""
+"""Blocks on the new core: the mechanism inside begins anew, and its charges are those of the whole stream."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ HALF, ONE = User(epsilon="1/2", horizon=5), User(epsilon="1/2", horizon=1)
 INNER: dict[str, Any] = {
     "shared": Uniform(HALF, columns=2),
     "laplace": Uniform(HALF, columns=2, noise="laplace"),
-    "sample": Sample(
-        User(epsilon="1", horizon=12, adjacency="replace"), columns=3, grid="0.5", every=5
-    ),
+    "sample": Sample(User(epsilon="1", horizon=12, adjacency="replace"), columns=3, grid="0.5", every=5),
     "gaussian": Uniform(User(rho="1/2", horizon=1)),
     "one": Sample(ONE),
     "fast": Fast(User(epsilon="1/2", horizon=20), columns=3, samples=4, noise="laplace"),
@@ -49,25 +47,36 @@ def rows_of(mechanism: Any, steps: int = 70) -> Any:
 
 
 @pytest.mark.parametrize("name", list(INNER))
-def test_cuts_do_not_matter(name: str) -> None:
-    """In a batch, in odd batches, and with a new session per step: the same releases. Transcripts hold their values."""
-    mechanism, rows = Blocks(INNER[name]), rows_of(INNER[name])
+def test_blocks_release_the_same_however_steps_are_pushed(name: str) -> None:
+    """In a batch, in odd batches, and with a new session per step; from step 1 and from another one.
+
+    tests/transcripts has what they were.
+    """
+    inner = INNER[name]
+    new, rows = Blocks(inner), rows_of(inner)
     with install(FixedEntropy("blocks")):
-        log, session = MemoryLog(), Session(mechanism)
-        expected = Session(mechanism).push_batch(rows)
+        expected, log, session = Session(new).push_batch(rows), MemoryLog(), Session(new)
         ways = {
             "odd": [session.push_batch(rows[a:b]) for a, b in ((0, 1), (1, 4), (4, 26), (26, 33), (33, 70))],
-            "single": [Session(mechanism, log).push_batch([row]) for row in rows],
+            "single": [Session(new, log).push_batch([row]) for row in rows],
         }
-    for field in ("values", "status", "source", "scale", "units"):
+        late, run = Session(new), Session(new)
+        late.push(rows[0], step=50)
+        run.push_batch(rows[:1], step=50)
+        again = late.push_batch(rows[1:30]), run.push_batch(rows[1:30])
+    for field in ("values", "status", "source", "scale"):
+        wanted = getattr(expected, field)
         for way, parts in ways.items():
-            found = np.concatenate([getattr(each, field) for each in parts])
-            assert np.array_equal(found, getattr(expected, field)), (way, field)
+            assert np.array_equal(np.concatenate([getattr(each, field) for each in parts]), wanted), (
+                way,
+                field,
+            )
+        assert np.array_equal(getattr(again[0], field), getattr(again[1], field))
     assert verify(log.rows()).ok
 
 
 def test_what_a_block_decides_is_charged_as_it_is() -> None:
-    """Nothing is charged in advance for a whole block."""
+    """A block is not paid in advance: an account that is nobody else's needs no advance."""
     new, rows = Blocks(INNER["fast"]), rows_of(INNER["fast"], 100)
     units = Session(new).push_batch(rows).units
     blocks = units.reshape(5, 20).sum(axis=1)

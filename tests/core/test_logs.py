@@ -134,7 +134,7 @@ def test_a_memory_log_keeps_one_secret() -> None:
     for row in ROWS[:10]:
         session.push(row)
         log.load()
-    assert list(log._secrets) == [session.head]
+    assert [commit.number for commit in log._commits.values() if commit.secret is not None] == [10]
 
 
 def test_the_log_of_a_session_in_memory_is_bounded() -> None:
@@ -149,7 +149,8 @@ def test_the_log_of_a_session_in_memory_is_bounded() -> None:
             session.push(ROWS[0])
         heads.add(session.head)
     assert len(heads) == 400
-    assert W <= len(log._rows) <= 2 * W + 1
+    assert W <= len(log._commits) <= 2 * W + 1
+    assert len(log._seen) <= 2 * W + 2
     assert sum(len(each) for each in session.releases()) >= W
     assert [row.number for row in log.rows(399)] == [399, 400]
 

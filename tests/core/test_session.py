@@ -19,7 +19,7 @@ import pytest
 
 import tidegate as tg
 from tidegate.core.charges import Charges
-from tidegate.core.commit import AMENDED, HALTED, RESTARTED, Commit
+from tidegate.core.commit import AMENDED, HALTED, RESTARTED, Commit, Written
 from tidegate.core.errors import AccountRefused, Fenced, Halted, LogMismatch, SessionClosed
 from tidegate.core.log import Log, MemoryLog
 from tidegate.core.mechanism import Matrix, Output, empty_output
@@ -165,7 +165,7 @@ def test_a_halted_stream_continues_after_a_window() -> None:
     with pytest.raises(Halted):
         session.push(ROWS[5])
     # the failing mechanism is described like the plain one, but for its error
-    log._rows[0] = log._rows[0]._replace(charges=_opening(plain))
+    log._commits[0].content = Written(_opening(plain), b"")
     session = Session(plain, log)
     released = session.push_batch(ROWS[6:30])
     assert released.status.tolist() == [Status.SILENT] * 11 + [Status.FRESH] * 13

@@ -140,28 +140,6 @@ def test_pruning_loses_no_more_than_its_budget(pruning):
         assert max(path_loss(mechanism, path, decay=0) for path in paths) > 1.5 * budget
 
 
-def test_the_printed_pruning_states_what_it_loses():
-    """For 8 levels more than the budget; enumerated here with both noises, and written down by the ledger."""
-    tree = Hierarchy.balanced(128)
-    options = {"calibration": "paper", "pruning_share": "1/2", "prune_below": 60}
-    mechanism = HierarchicalPeGaSus(tg.Event(epsilon="1"), hierarchy=tree, **options)
-    scale = mechanism.prune_scale
-    wide = np.arange(-3000, 3001)
-    law = np.exp(-np.abs(wide) / scale)
-    law /= law.sum()
-    difference = np.convolve(law, law)  # X − Y has the law of X + Y
-    above = np.cumsum(difference[::-1])[::-1]  # P(X − Y ≥ k) at k + 6000
-    lost = 7 * math.log(above[59 + 6000] / above[60 + 6000])
-    assert lost > 3 * 0.5
-    assert float(mechanism.printed_loss()) == pytest.approx(0.5 + lost, abs=2e-3)
-    run = Session(mechanism)
-    run.push_batch(np.zeros((3, 128)))
-    verdict = run.ledger.verify()
-    assert not verdict.ok
-    assert "not private" in str(verdict)
-    assert "does NOT keep its promise" in str(mechanism.guarantee)
-
-
 def test_pruned_nodes_are_zero_and_groups_skip_them():
     """Without noise: children of a small node are 0 and in no group; an open group goes on after the gap."""
     tree = Hierarchy.from_parents({"all": None, "a": "all", "b": "all"})
@@ -251,15 +229,3 @@ def test_bad_parameters_are_refused(options, word):
     with pytest.raises(InvalidParameter, match=word) as caught:
         HierarchicalPeGaSus(tg.Event(epsilon="1"), **{"hierarchy": RAGGED, **options})
     assert len(str(caught.value).splitlines()) == 1
-
-
-def test_closed_snapshots_hold_no_raw_count():
-    """Taking one closes the groups of all nodes."""
-    marker = 7_319_064_211
-    options = {"hierarchy": Hierarchy.balanced(2), "snapshots": "closed", "threshold": 2**40}
-    run = Session(HierarchicalPeGaSus(tg.Event(epsilon="0.01"), **options))
-    run.push_batch(np.full((5, 2), marker))
-    state = run.snapshot()
-    assert marker.to_bytes(8, "little") not in state
-    assert (2 * marker).to_bytes(8, "little") not in state
-    assert (run.push([marker, marker]).groups == 6).all()

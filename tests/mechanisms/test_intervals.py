@@ -7,16 +7,16 @@ from functools import partial
 import numpy as np
 import pytest
 from scipy.stats import binom, t
+from tidegate.mechanisms.uncertainty import Walk, student
+from tidegate.testing.conformance import stream
 
 import tidegate as tg
 from tidegate.core.session import Session
-from tidegate.mechanisms import Blocks, Fast, Fourier, Sample, Uniform, catalogue, snapshot
-from tidegate.mechanisms.uncertainty import Walk, student
+from tidegate.mechanisms import Blocks, Fast, Sample, Uniform, catalogue
 from tidegate.noise import Law
 from tidegate.noise.law import SharedLaw, SpreadLaw, spread_radius
 from tidegate.queries.sums import laplace_radius
 from tidegate.releases import Radii
-from tidegate.testing.conformance import stream
 from tidegate.testing.entropy import fixed_entropy
 from tiers import rotated
 
@@ -71,23 +71,6 @@ def test_every_release_has_an_interval(mechanism):
         assert ((radii[0] <= radii[1]) & (radii[1] <= radii[2])).all()
         one = found[len(found) - 1]
         assert np.array_equal(np.broadcast_to(one.radius(0.9), one.values.shape), radii[1][-1])
-
-
-@pytest.mark.parametrize("mechanism", rotated(EXAMPLES, 1))
-def test_intervals_do_not_depend_on_how_steps_are_pushed(mechanism):
-    """One by one, in a batch, and after a restart in between: the same intervals."""
-    rows = stream(mechanism)[: steps_of(mechanism, 40)]
-    with fixed_entropy(3):
-        batch = Session(mechanism).push_batch(rows)
-    with fixed_entropy(3):
-        run = Session(mechanism)
-        single = [run.push(row) for row in rows[:25]]
-        if not mechanism.shares_noise:  # else it goes on in silence
-            run = mechanism.start(state=run.snapshot())
-        single += [run.push(row) for row in rows[25:]]
-    whole = np.broadcast_to(batch.radius(0.9), batch.values.shape)
-    apart = np.array([np.broadcast_to(each.radius(0.9), each.values.shape) for each in single])
-    assert np.allclose(whole, apart, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("mechanism", rotated(EXAMPLES, 2))
@@ -229,18 +212,6 @@ def test_filtered_values_are_uncertain_where_noise_is_mostly_zero(noise):
     off = np.abs(releases.values - rows)[releases.fresh]
     assert (off <= releases.radius(0.9)[releases.fresh]).mean() > 0.9
     assert (off <= 0).mean() < 0.3  # the wrong version
-
-
-def test_a_snapshot_that_has_learnt_something_else_learns_anew():
-    """Snapshots of earlier versions are gone on with: what their intervals had learnt, in other rows, is dropped."""
-    mechanism = Fourier(tg.WEvent(epsilon="1", w=4))
-    run = Session(mechanism)
-    run.push_batch(np.full((9, 1), 50))
-    header, fields = snapshot.unpack(run.snapshot())
-    fields["learnt from releases"] = fields["learnt from releases"][1:]
-    again = mechanism.start(state=snapshot.pack(header, fields))
-    assert np.isposinf(again.push([50]).radius(0.9)).all()
-    assert np.isfinite(again.push_batch(np.full((8, 1), 50)).radius(0.9)[-1]).all()
 
 
 @pytest.mark.parametrize("confidence", LEVELS)

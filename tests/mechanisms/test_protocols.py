@@ -5,8 +5,8 @@ import inspect
 import numpy as np
 import pytest
 
-from tidegate.core.session import Session
 from tidegate.audit.copies import widened
+from tidegate.core.session import Session
 from tidegate.mechanisms import catalogue
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tiers import rotated

@@ -31,7 +31,7 @@ COMMANDS = {
     "preview": "Release a made-up stream under a configuration, and write the report that the real one would have.",
     "tune": "Choose most, clip, edges and level from the data under differential privacy, and write the lines.",
     "release": "Release the stream of a configuration, and go on where an earlier start was stopped.",
-    "amend": "Let a stream be what its configuration says now: other queries, columns, mechanisms, shares or budget.",
+    "amend": "Apply configuration changes to a stream: other queries, columns, mechanisms, shares or budget.",
     "audit": "Search for a pair of streams and an event that refute a privacy claim.",
     "bench": "Compare mechanisms on a stream of your own: errors with intervals over runs, at once and delayed.",
     "verify": "Recompute every window of a published account, and compare it with what was seen before.",

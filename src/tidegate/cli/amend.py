@@ -25,7 +25,8 @@ def amend(
 
     Queries that did not change continue. One that changed ends and begins again, with an output of its own, and is silent
     while windows hold what it has read before. A window that spans the change is limited to the smaller of the two
-    budgets. The clock, the window and the unit cannot change. Stop the stream before.
+    budgets. The clock, the window and the unit cannot change. Stop the stream before. Records of the open steps that a
+    broker has delivered are dropped where a query changes.
     """
     from tidegate.config import read_queries
     from tidegate.pipeline.amend import amend as amend_stream

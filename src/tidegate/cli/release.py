@@ -294,7 +294,8 @@ def _summary(pipeline: Pipeline, before: int, ok: bool, verified: str) -> dict[s
     from tidegate.runtime.wording import Words
 
     queries = pipeline.queries
-    first, listed, placed = queries.first, queries.listed, pipeline.placed.values()
+    first, listed = queries.first, queries.listed
+    placed = [pipeline.placed[part.name] for part in queries.parts]
     sinks = [without_secrets(config.locate(config.sink.location)) for config in placed]
     done: dict[str, Any] = {
         "steps": pipeline.step,

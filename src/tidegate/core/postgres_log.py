@@ -23,9 +23,9 @@ from threading import Event, Lock, get_ident
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from tidegate.core.commit import NO_HEAD, Commit, Row, row_of
+from tidegate.core.commit import NO_HEAD, Commit, Row, row_and_secret
 from tidegate.core.errors import Fenced, LogDamaged, LogMismatch, SessionClosed
-from tidegate.core.log import FENCED, Loaded, Log
+from tidegate.core.log import FENCED, Head, Loaded, Log
 from tidegate.core.turns import REENTERED, Turns
 from tidegate.errors import InvalidParameter, MissingPart, TidegateError, port_of
 from tidegate.servers.postgres import SCHEMES, ServerAway, ServerRefuses, Watchdog
@@ -423,16 +423,17 @@ class PostgresLog(Log):
             raise LogDamaged(f"the last commit of {self.shown} is not there; restore a backup.")
         return Loaded(row, secret, place == self._place)
 
-    def append(self, expected: bytes, commit: Commit) -> bytes:
+    def append(self, expected: Head, commit: Commit) -> bytes:
         """Compare and swap in one statement."""
         request = self.request(expected, commit)
         with self._turns.one():
             self._group.append(request)
         return request.row.head
 
-    def request(self, expected: bytes, commit: Commit) -> Request:
+    def request(self, expected: Head, commit: Commit) -> Request:
         """A commit for `Group.append_many`."""
-        return Request(self._id, self._place, expected, row_of(expected, commit), commit.secret)
+        head = self.hashed(expected)
+        return Request(self._id, self._place, head, *row_and_secret(head, commit))
 
     def rows(self, number: int = 0) -> Iterator[Row]:
         """All rows from a number on, a block at a time."""

@@ -13,7 +13,7 @@ A refusal that depends on public numbers, or on the form of the input, comes bef
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, NoReturn, Self
 import numpy as np
 
 from tidegate.core import arrays
-from tidegate.core.account import Account, Checked
+from tidegate.core.account import Account, After, Checked
 from tidegate.core.charges import NO_SPANS, SPAN_FIELDS, Charges, Span
 from tidegate.core.commit import (
     AMENDED,
@@ -34,19 +34,20 @@ from tidegate.core.commit import (
     OPENED,
     PUSHED,
     RESTARTED,
-    SALT_BYTES,
     Commit,
+    Content,
     Row,
-    sealed,
+    Written,
     unsealed,
 )
 from tidegate.core.errors import AccountRefused, Halted, LogDamaged, LogMismatch, SessionClosed
-from tidegate.core.log import Loaded, Log, MemoryLog
+from tidegate.core.log import Head, Loaded, Log, MemoryLog
 from tidegate.core.mechanism import (
     Finishes,
     HasAccount,
     HearsEvents,
     KnowsErrors,
+    MeasuresEveryStep,
     Mechanism,
     Output,
     Reads,
@@ -57,13 +58,13 @@ from tidegate.core.postgres_log import PostgresLog, is_url
 from tidegate.core.rows import Draws
 from tidegate.core.scope import Amendment, Book, Scope, amended, begun, compare, described, divided
 from tidegate.core.sqlite_log import SQLiteLog
-from tidegate.core.turns import Turns
+from tidegate.core.turns import REENTERED, Turns
 from tidegate.core.values import Matrix, Reader, ValueReader
 from tidegate.errors import InvalidInput
 from tidegate.exact import ExactLike, whole
 from tidegate.intervals import History
-from tidegate.noise.entropy import Source, current, fresh_bytes
-from tidegate.releases import Releases
+from tidegate.noise.entropy import Source, current
+from tidegate.releases import Release, Releases, Status
 
 BUSY = "a push of this session was interrupted, and what it made was not committed; open the log again."
 CLOSED = "this session is closed; open the log again."
@@ -75,7 +76,8 @@ MISMATCH = (
 )
 COPIED = "this log is a copy; open it with the configuration that it has before it is amended."
 COPIED_FOR_GOOD = "this log is a copy, and at user level noise cannot begin anew; continue the original."
-INTEGER = np.dtype(np.int64)
+INTEGER, FLOAT = np.dtype(np.int64), np.dtype(np.float64)
+FRESH = Status.FRESH  # named once: to look it up takes as long as a call
 ACCOUNT_ARRAYS = 3  # that stand before the state of a query: total, spans, ordinals
 OUTPUTS = 4  # arrays that every query releases: values, status, source, scale
 PLACE_FIELDS = 4  # step, silence, last step that was charged, arrays of the state
@@ -90,8 +92,8 @@ class Query:
     """One statistic of a session: its mechanism, its account, its state."""
 
     __slots__ = (
-        "_packed", "account", "draws", "history", "mechanism", "name", "reader", "released", "scope", "silent_until",
-        "state", "unit",
+        "_packed", "account", "draws", "further", "history", "mechanism", "most_spans", "name", "reader", "released",
+        "scope", "silent_until", "state", "unit",
     )  # fmt: skip
 
     def __init__(self, name: str, mechanism: Mechanism, source: Source) -> None:
@@ -109,7 +111,9 @@ class Query:
             else ValueReader(mechanism.columns, Fraction(mechanism.grid), mechanism.rounding, clamp)
         )
         self.unit = unit_of(mechanism)  # what a unit is worth
-        self.released = OUTPUTS + sum(_further(mechanism))  # arrays
+        self.most_spans = mechanism.most_spans
+        self.further = _further(mechanism)
+        self.released = OUTPUTS + sum(self.further)  # arrays
         self.scope: Scope
         self.silent_until = 0  # steps up to this one release nothing and cost nothing
         self.state: Any = ()
@@ -175,7 +179,7 @@ class Query:
     def check_output(self, output: Output, count: int) -> None:
         """Raise where it is not what the mechanism has announced."""
         output.check_shape(count, self.mechanism.outputs)
-        if (len(output.more), len(output.revised)) != _further(self.mechanism):
+        if (len(output.more), len(output.revised)) != self.further:
             raise ValueError("a mechanism must release the arrays that it has named")
 
     def event(self, name: str) -> int:
@@ -218,27 +222,29 @@ class Query:
             self._packed = self.state, packed
         return packed
 
-    def stored(self, checked: Checked) -> tuple[bytes, int]:
-        """What a commit keeps of it, the account's spans and the state, and how many arrays these are."""
-        packed = self.pack()
-        if packed is not None:
-            return self._standing(checked) + packed.stored(), ACCOUNT_ARRAYS + len(packed.arrays)
-        parts = list(arrays.flat(self.state))
-        return self._standing(checked) + arrays.encode(parts), ACCOUNT_ARRAYS + len(parts)
+    def stands(self, checked: Checked | None = None, event: bool = False) -> Stands:
+        """What a commit keeps of it, as it is or after charges or an event: a copy, which nobody changes."""
+        fits = self.account.standing() if checked is None else checked
+        step, after = fits.charges.last, After(*fits[1:])
+        read = step + (step == self.step and (event or self.has_event))
+        return Stands(step, self.silent_until, read, self.most_spans, after, *self.stored(self.pack(), after))
 
-    def _standing(self, checked: Checked) -> bytes:
-        """The account's total, spans and ordinals, padded to public numbers; never more laws than spans."""
-        room, spans, ordinals = self.mechanism.most_spans, checked.live.values(), checked.ordinals.items()
-        if max(len(spans), len(ordinals)) > room:
-            raise ValueError("more spans than the mechanism has named")
-        numbers = [checked.total, *(number for span in spans for number in span)]
-        numbers += [0] * ((room - len(spans)) * SPAN_FIELDS)
-        numbers += [number for pair in ordinals for number in pair] + [-1] * ((room - len(ordinals)) * 2)
-        header = arrays.header(((INTEGER, (1,)), (INTEGER, (room, SPAN_FIELDS)), (INTEGER, (room, 2))))
-        return header + struct.pack(f"<{len(numbers)}q", *numbers)
+    def stored(self, packed: arrays.Packed | None, after: After) -> tuple[int, bytes]:
+        """How many arrays a commit keeps of it, and the encoded state; raises where the account has too many spans."""
+        if len(after.live) > self.most_spans or len(after.ordinals) > self.most_spans:
+            raise ValueError("more spans than the mechanism has named")  # never more laws than spans
+        if packed is not None:
+            return ACCOUNT_ARRAYS + len(packed.arrays), packed.stored()
+        parts = list(arrays.flat(self.state))
+        return ACCOUNT_ARRAYS + len(parts), arrays.encode(parts)
+
+    def stands_without_state(self) -> Stands:
+        """The same where nothing goes on from it: a halt, and the end."""
+        read = self.step + self.has_event
+        return Stands(self.step, self.silent_until, read, 0, After(0, {}, {}), 0, b"")
 
     def load(self, parts: Iterator[arrays.Array]) -> None:
-        """Take over what `stored` has given."""
+        """Take over what `stands` has given."""
         template = (
             np.zeros(1, dtype=np.int64),
             NO_SPANS,
@@ -251,6 +257,175 @@ class Query:
         self.account.restore(
             total, live, {law: ordinal for law, ordinal in ordinals.tolist() if ordinal >= 0}
         )
+
+
+class Stands(NamedTuple):
+    """Where a query stands after a commit, SECRET: the account's total, spans and ordinals, and the state.
+
+    Attributes
+    ----------
+    step, silent, read
+        Its last step, the last silent one, and the last that was charged.
+    room
+        To how many spans, and laws, the account's are padded: a public number.
+    after
+        The account.
+    arrays, state
+        How many arrays are stored, and the encoded state; 0: nothing goes on from here.
+    """
+
+    step: int
+    silent: int
+    read: int
+    room: int
+    after: After
+    arrays: int
+    state: bytes
+
+    def encoded(self) -> bytes:
+        """What `Query.load` reads again."""
+        if not self.arrays:
+            return b""
+        room, spans, ordinals = self.room, self.after.live.values(), self.after.ordinals.items()
+        numbers = [self.after.total, *(number for span in spans for number in span)]
+        numbers += [0] * ((room - len(spans)) * SPAN_FIELDS)
+        numbers += [number for pair in ordinals for number in pair] + [-1] * ((room - len(ordinals)) * 2)
+        header = arrays.header(((INTEGER, (1,)), (INTEGER, (room, SPAN_FIELDS)), (INTEGER, (room, 2))))
+        return header + struct.pack(f"<{len(numbers)}q", *numbers) + self.state
+
+
+class Standing(NamedTuple):
+    """Where all queries stand after a commit, and the commit that describes them. SECRET."""
+
+    described: int
+    queries: list[Stands]
+
+    def encoded(self) -> bytes:
+        """A table with a row of `PLACE_FIELDS` for each query behind one for the session, then what each has stored."""
+        place = [self.described, *[0] * (PLACE_FIELDS - 1)]
+        for each in self.queries:
+            place += each.step, each.silent, each.read, each.arrays
+        header = arrays.header(((INTEGER, (len(self.queries) + 1, PLACE_FIELDS)),))
+        table = header + struct.pack(f"<{len(place)}q", *place)
+        return b"".join([table, *(each.encoded() for each in self.queries)])
+
+
+class StandsAlone(NamedTuple):
+    """The same of the only query of a session after one more step, before it is put in order."""
+
+    described: int
+    step: int
+    silent: int
+    room: int
+    after: After
+    stored: tuple[int, bytes]
+
+    def encoded(self) -> bytes:
+        """As bytes."""
+        described, step, silent, room, after, stored = self
+        return Standing(described, [Stands(step, silent, step, room, after, *stored)]).encoded()
+
+
+Charged = list[tuple[int, Charges, int]]  # scope, charges, and how many arrays are released
+
+
+class Pushed(NamedTuple):
+    """What a push charges and releases, in arrays that nobody else has."""
+
+    charged: Charged
+    released: list[arrays.Array]
+
+    def encoded(self) -> Written:
+        """The same as bytes."""
+        return Written(encoded(self.charged), arrays.encode(self.released))
+
+    def check(self) -> None:
+        """Raise where it could not be encoded."""
+        parts = [part for _, charges, _ in self.charged for part in charges[1:]]
+        arrays.header(tuple([(part.dtype, part.shape) for part in (*parts, *self.released)]))
+
+    def copied(self) -> Pushed:
+        """Arrays for the caller, who may write to them."""
+        charged = [
+            (scope, Charges(each.first, each.units.copy()), count) for scope, each, count in self.charged
+        ]
+        return Pushed(charged, [part.copy() for part in self.released])
+
+
+class Single(NamedTuple):
+    """The only query of a session, where it measures every step in the same way."""
+
+    query: Query
+    account: Account
+    read: Callable[[Any], Any]  # pushed values as whole numbers
+    measure: Callable[..., tuple[arrays.Array, Sequence[Span]]]
+    shape: tuple[int, ...]
+    unit: Fraction
+    follow: Callable[[Release], None] | None  # gives a release its intervals
+    scale: float
+    units: int
+
+    @classmethod
+    def of(cls, query: Query) -> Single | None:
+        """It, where single pushes have a short way."""
+        reader, mechanism, history = query.reader, query.mechanism, query.history
+        if not isinstance(mechanism, MeasuresEveryStep) or not isinstance(reader, ValueReader):
+            return None
+        if type(query.account) is not Account or (history is not None and not history.quick):
+            return None
+        if _defining(mechanism, "advance") is not _defining(mechanism, "measure"):
+            return None  # a subclass that releases in its own way
+        return cls(
+            query,
+            query.account,
+            reader.one,
+            mechanism.measure,
+            (mechanism.outputs,),
+            query.unit,
+            None if history is None else history.follow_one,
+            *mechanism.every_step,
+        )
+
+
+def _defining(mechanism: Mechanism, name: str) -> type:
+    """The class that has written a method."""
+    return next(each for each in type(mechanism).__mro__ if name in vars(each))
+
+
+class One(NamedTuple):
+    """What a push of one such step charges and releases."""
+
+    single: Single
+    step: int
+    values: bytes
+    spans: Sequence[Span]
+
+    def encoded(self) -> Written:
+        """The same as bytes."""
+        single = self.single
+        rows = np.array(self.spans, dtype=np.int64).reshape(-1, SPAN_FIELDS)
+        charges = Charges(self.step, np.array([single.units], dtype=np.int64), rows)
+        released: list[arrays.Array] = [
+            np.frombuffer(self.values).reshape(1, -1),
+            np.array([FRESH], dtype=np.int8),
+            np.array([self.step], dtype=np.int64),
+            np.array([single.scale]),
+        ]
+        query = single.query
+        return Pushed([(query.scope.number, charges, query.released)], released).encoded()
+
+
+def read_again(content: Content) -> Pushed:
+    """What a commit has charged and released, in arrays that nobody changes."""
+    if isinstance(content, Pushed):
+        return content
+    charges, releases = content.encoded()
+    return Pushed(_described_charges(charges), arrays.decode(releases))
+
+
+def _own(array: arrays.Array) -> arrays.Array:
+    """An array that is no part of another one, such as a state's."""
+    return array if array.base is None else array.copy()
 
 
 class Session:
@@ -312,17 +487,25 @@ class Session:
         self._closed = ""  # why, if it is
         self._number = 0
         self._described = 0  # the commit that has the description
-        self.head: bytes = NO_HEAD
+        self._head: Head = NO_HEAD
         self.step = 0
         self.position: bytes = b""
         window = max((query.account.window or 1 for query in self._queries), default=1)
         self._log = MemoryLog(window) if log is None else opened_log(log)
+        self._single: Single | None = None
         try:
             self._open(description, head, amend)
         except BaseException:
             if self._log is not log:
                 self._log.close()  # opened here: nobody else could
             raise
+        if self._alone:
+            self._single = Single.of(self._queries[0])
+
+    @property
+    def head(self) -> bytes:
+        """The hash of the last commit."""
+        return self._log.hashed(self._head)
 
     @property
     def steps(self) -> dict[str, int]:
@@ -336,7 +519,7 @@ class Session:
 
     @property
     def spent(self) -> dict[str, int]:
-        """What the last window of each query has spent, in units; of an ended stream, which has no account, ask the log."""
+        """What the last window of each query has spent, in units; of an ended stream, ask the log."""
         return {
             query.name: sum(held.units for held in query.account.held(query.step)) for query in self._queries
         }
@@ -363,7 +546,7 @@ class Session:
             book = begun(description)
             for query, scope in zip(self._queries, book.alive, strict=True):
                 query.begin(scope, 0)
-            self._append(self._commit(OPENED, 1, 0, book.encoded(), b"", b"", self._standing()))
+            self._append(self._commit(OPENED, 1, 0, Written(book.encoded(), b""), b"", self._standing()))
             return
         kept = _kept(self._log, loaded)
         if description != kept.book.description and not amend:
@@ -374,7 +557,7 @@ class Session:
         """Stand where the last commit stands, or begin what an amendment has begun."""
         row, book = kept.loaded.row, kept.book
         amends = description != book.description
-        self.head, self._number, self.step = row.head, row.number + 1, row.last
+        self._head, self._number, self.step = row.head, row.number + 1, row.last
         self.position, self._described = kept.position, kept.described
         if row.kind == FINISHED or (row.kind == HALTED and book.description["window"] is None):
             self._closed = ENDED if row.kind == FINISHED else HALTED_FOR_GOOD
@@ -404,9 +587,9 @@ class Session:
         self._remember(kept_queries)
         if amends:
             self._described = self._number
-            text = book.encoded()
+            text = Written(book.encoded(), b"")
             self._append(
-                self._commit(AMENDED, self.step + 1, self.step, text, b"", self.position, self._standing())
+                self._commit(AMENDED, self.step + 1, self.step, text, self.position, self._standing())
             )
         elif kept.loaded.secret is None or not kept.loaded.here:
             whole = kept.loaded.secret is not None  # else it is a backup, which has no state of any query
@@ -422,7 +605,12 @@ class Session:
             )
             self._append(
                 self._commit(
-                    RESTARTED, self.step + 1, self.step, silent, b"", self.position, self._standing()
+                    RESTARTED,
+                    self.step + 1,
+                    self.step,
+                    Written(silent, b""),
+                    self.position,
+                    self._standing(),
                 )
             )
 
@@ -464,7 +652,7 @@ class Session:
                 if row.kind == HALTED:
                     query.history = new_history(query.mechanism)
                 elif query.scope.number in scopes and row.releases is not None and query.history is not None:
-                    query.history.learn(partial(self._again, query, row.charges, row.releases))
+                    query.history.learn(partial(self._again, query, Written(row.charges, row.releases)))
 
     # pushing -----------------------------------------------------------------------------------------------------
 
@@ -482,6 +670,13 @@ class Session:
         position
             Where in the source the next read begins; stored with the commit.
         """
+        single = self._single
+        if (
+            single is not None
+            and step is None
+            and self.step == single.account.step >= single.query.silent_until
+        ):
+            return self._push_one(single, single.read(values), position)
         return self._push(
             [(query, query.reader.row(part)) for query, part in self._parts(values)], step, position, 1
         )
@@ -532,10 +727,66 @@ class Session:
                 push.query.account.apply(fits)
             self.step, self.position = commit.last, place
             self._closed = ""
-            self._attach_intervals(released, commit)
+            self._attach_intervals(released, commit.content)
             if single is not None:
                 released = {name: each[0] for name, each in released.items()}
             return released[""] if self._alone else released
+
+    def _push_one(self, single: Single, row: Any, position: Position) -> Release:
+        """`_push` of the next step of a query that measures all steps in the same way: the same, with plain numbers."""
+        turns, account, units = self._turns, single.account, single.units
+        turns.check_process()
+        with turns.lock:
+            if turns.busy:
+                raise SessionClosed(REENTERED)
+            try:
+                turns.busy = True
+                if self._closed:
+                    raise SessionClosed(self._closed)
+                place = self.position if position is None else _as_bytes(position)
+                after = account.check_next(units)
+                self._closed = BUSY
+                made = self._one_made(single, row, place, after)
+                if made is None:
+                    self._halt([(single.query, account.step + 1, 1)], place)
+                commit, after, values = made
+                self._append(commit)
+                account.apply_next(units, after)
+                step = self.step = commit.last
+                self.position = place
+                self._closed = ""
+            finally:
+                turns.busy = False
+        release = Release(step, values, FRESH, step, single.scale, units, single.unit)
+        if single.follow is not None:
+            single.follow(release)
+        return release
+
+    def _one_made(
+        self, single: Single, row: Any, position: bytes, after: After
+    ) -> tuple[Commit, After, arrays.Array] | None:
+        """The commit of the next step, the account after it, and its values; None where anything failed.
+
+        `after` is the account without the spans of the step.
+        """
+        try:
+            query, step = single.query, single.account.step + 1
+            known, packed = query._packed
+            if known is not query.state:
+                packed = query.pack()
+            values, spans = single.measure(query.state, row, step, query.draws)
+            if values.shape != single.shape or values.dtype != FLOAT or values.base is not None:
+                raise ValueError("a mechanism must release every column, in a new array")
+            if spans:
+                after = single.account.check_next(single.units, spans)
+            stored = query.stored(packed, after)
+            state = StandsAlone(self._described, step, query.silent_until, query.most_spans, after, stored)
+            content: Content = One(single, step, values.tobytes(), spans)
+            if self._log.durable:
+                content = content.encoded()
+            return Commit(self._number, PUSHED, step, step, content, position, state), after, values
+        except Exception:
+            return None
 
     def _made(
         self, pushes: list[Push], position: bytes
@@ -549,43 +800,47 @@ class Session:
             for push, output in zip(pushes, outputs, strict=True):
                 push.query.check_output(output, len(push.rows))
             checked = [
-                push.query.account.check(Charges(push.first, output.units, output.spans))
+                push.query.account.check(Charges(push.first, _own(output.units), _own(output.spans)))
                 for push, output in zip(pushes, outputs, strict=True)
             ]
-            releases = arrays.encode(part for output in outputs for part in output.released)
-            charged = [(push.query, fits.charges) for push, fits in zip(pushes, checked, strict=True)]
-            after = {push.query.name: fits for push, fits in zip(pushes, checked, strict=True)}
-            charges = encoded(charged)
-            commit = self._commit(
-                PUSHED, *self._moved(charged), charges, releases, position, self._standing(after)
-            )
-            # copies: what is returned is the caller's, and shared with no state
-            own = [
-                (query.scope.number, Charges(each.first, each.units.copy()), query.released)
-                for query, each in charged
+            charged = [
+                (push.query.scope.number, fits.charges, push.query.released)
+                for push, fits in zip(pushes, checked, strict=True)
             ]
-            parts = iter([part.copy() for output in outputs for part in output.released])
-            return commit, checked, self._released(own, parts)
+            content = Pushed(charged, [_own(part) for output in outputs for part in output.released])
+            after = {push.query.name: fits for push, fits in zip(pushes, checked, strict=True)}
+            commit = self._commit(
+                PUSHED, *self._moved(charged), self._ready(content), position, self._standing(after)
+            )
+            return commit, checked, self._released(content.copied())
         except Exception:
             return None
 
-    def _moved(self, charged: list[tuple[Query, Charges]]) -> tuple[int, int]:
+    def _ready(self, content: Pushed) -> Content:
+        """What a push commits, after all that could fail: in a file bytes, in memory arrays that could be encoded."""
+        if self._log.durable:
+            return content.encoded()
+        content.check()
+        return content
+
+    def _moved(self, charged: Charged) -> tuple[int, int]:
         """The first and the last step by which charges move the session; none where all are of earlier steps."""
-        first = max(self.step + 1, min((charges.first for _, charges in charged), default=0))
-        return first, max([self.step, *(charges.last for _, charges in charged)])
+        first = max(self.step + 1, min((charges.first for _, charges, _ in charged), default=0))
+        return first, max([self.step, *(charges.last for _, charges, _ in charged)])
 
     def _halt(self, failed: list[tuple[Query, int, int]], position: bytes) -> NoReturn:
         """Charge all that is left for steps whose noise was drawn, and release nothing of them."""
         checked = [(query, query.halted(first, count)) for query, first, count in failed]
-        charged = [(query, fits.charges) for query, fits in checked]
+        charged = [(query.scope.number, fits.charges, query.released) for query, fits in checked]
         first, last = self._moved(charged)
         for query, fits in checked:
             query.account.apply(fits)
         for query in self._queries:  # also those that were not pushed: nothing of any state is stored
             query.fall_silent()
-        self._append(self._commit(HALTED, first, last, encoded(charged), b"", position, self._place()))
+        content = Written(encoded(charged), b"")
+        self._append(self._commit(HALTED, first, last, content, position, self._no_standing()))
         self.step, self.position = last, position
-        steps = ", ".join(sorted({f"{each.first} to {each.last}" for _, each in charged}))
+        steps = ", ".join(sorted({f"{each.first} to {each.last}" for _, each, _ in charged}))
         self._closed = (
             f"steps {steps} failed after noise was drawn; open the log again to continue after them."
         )
@@ -595,71 +850,55 @@ class Session:
         )
 
     def _commit(
-        self, kind: int, first: int, last: int, charges: bytes, releases: bytes, position: bytes, state: bytes
+        self, kind: int, first: int, last: int, content: Content, position: bytes, state: Standing
     ) -> Commit:
-        secret = sealed(fresh_bytes(SALT_BYTES), position, state)
-        return Commit(self._number, kind, first, last, charges, releases, secret)
+        return Commit(self._number, kind, first, last, content, position, state)
 
     def _append(self, commit: Commit) -> None:
         """Write a commit behind the last one."""
-        self.head = self._log.append(self.head, commit)
+        self._head = self._log.append(self._head, commit)
         self._number = commit.number + 1
 
     def _standing(
         self, after: Mapping[str, Checked] | None = None, events: Mapping[str, int] | None = None
-    ) -> bytes:
+    ) -> Standing:
         """What a commit keeps of all queries: as they are, or after charges or an event."""
-        fits = [(after or {}).get(query.name) or query.account.standing() for query in self._queries]
-        stored = [query.stored(each) for query, each in zip(self._queries, fits, strict=True)]
-        place = self._place([each.charges.last for each in fits], [count for _, count in stored], events)
-        return b"".join([place, *(state for state, _ in stored)])
+        checked, charged = after or {}, events or {}
+        return Standing(
+            self._described,
+            [query.stands(checked.get(query.name), bool(charged.get(query.name))) for query in self._queries],
+        )
 
-    def _place(
-        self,
-        steps: Sequence[int] | None = None,
-        lengths: Sequence[int] | None = None,
-        events: Mapping[str, int] | None = None,
-    ) -> bytes:
-        """Where the description is, and of each query what `PLACE_FIELDS` says."""
-        place = np.zeros((len(self._queries) + 1, PLACE_FIELDS), dtype=np.int64)
-        place[0, 0] = self._described
-        for index, query in enumerate(self._queries):
-            step = query.step if steps is None else steps[index]
-            event = query.has_event or bool((events or {}).get(query.name))
-            read = step + (step == query.step and event)
-            place[index + 1] = step, query.silent_until, read, 0 if lengths is None else lengths[index]
-        return arrays.encode([place])
+    def _no_standing(self) -> Standing:
+        """The same without any state."""
+        return Standing(self._described, [query.stands_without_state() for query in self._queries])
 
-    def _released(
-        self,
-        described: list[tuple[int, Charges, int]],
-        parts: Iterator[arrays.Array],
-    ) -> dict[str, Any]:
-        """What a commit has released, by query, from its charges and arrays, which nobody else has.
+    def _released(self, content: Pushed) -> dict[str, Any]:
+        """What a commit has released, by query.
 
         Queries that an amendment has ended are left out.
         """
         known = {query.scope.number: query for query in self._queries}
+        parts = iter(content.released)
         found: dict[str, Any] = {}
-        for scope, own_charges, count in described:
+        for scope, charges, count in content.charged:
             own = [next(parts) for _ in range(count)]
             if scope in known:
                 query = known[scope]
                 found[query.name] = _releases(
-                    query.mechanism, query.unit, own_charges.first, own, own_charges.units
+                    query.mechanism, query.unit, charges.first, own, charges.units
                 )
         return found
 
-    def _again(self, query: Query, charges: bytes, releases: bytes) -> Any:
-        """What a query has released with a commit, from its bytes."""
-        return self._released(_described_charges(charges), iter(arrays.decode(releases)))[query.name]
+    def _again(self, query: Query, content: Content) -> Any:
+        """What a query has released with a commit."""
+        return self._released(read_again(content))[query.name]
 
-    def _attach_intervals(self, released: Mapping[str, Any], commit: Commit) -> None:
+    def _attach_intervals(self, released: Mapping[str, Any], content: Content) -> None:
         """Give releases their intervals, which are worked out when somebody asks for them."""
         for query in self._queries:
             if query.history is not None and query.name in released:
-                again = partial(self._again, query, commit.charges, commit.releases)
-                query.history.follow(released[query.name], again)
+                query.history.follow(released[query.name], partial(self._again, query, content))
 
     def releases(self, since: int = 1) -> Iterator[Any]:
         """What was committed from a step on and is still in the log, one item per commit.
@@ -673,7 +912,8 @@ class Session:
             for name, history in histories.items():
                 if history is not None and name in found:
                     query = next(each for each in self._queries if each.name == name)
-                    history.follow(found[name], partial(self._again, query, row.charges, row.releases or b""))
+                    content = Written(row.charges, row.releases or b"")
+                    history.follow(found[name], partial(self._again, query, content))
             if found:
                 yield found[""] if self._alone else found
 
@@ -685,7 +925,7 @@ class Session:
     def _released_by(self, row: Row) -> dict[str, Any]:
         if row.releases is None or row.kind not in (PUSHED, FINISHED) or not row.charges:
             return {}
-        return self._released(_described_charges(row.charges), iter(arrays.decode(row.releases)))
+        return self._released(read_again(Written(row.charges, row.releases)))
 
     def event(self, name: str) -> None:
         """Tell all queries of a public event, for example "intrusion": one commit, with what it costs.
@@ -713,12 +953,17 @@ class Session:
             units = [query.event(name) for query in hearing]
             charges = encoded(
                 [
-                    (query, Charges(query.step + 1, np.array([each], dtype=np.int64)))
+                    (
+                        query.scope.number,
+                        Charges(query.step + 1, np.array([each], dtype=np.int64)),
+                        query.released,
+                    )
                     for query, each in zip(hearing, units, strict=True)
                 ]
             ) + arrays.encode([np.frombuffer(told, dtype=np.int8)])
             state = self._standing(events=dict(zip([query.name for query in hearing], units, strict=True)))
-            return self._commit(EVENT, self.step + 1, self.step, charges, b"", self.position, state), units
+            content = Written(charges, b"")
+            return self._commit(EVENT, self.step + 1, self.step, content, self.position, state), units
         except Exception:
             return None
 
@@ -734,32 +979,32 @@ class Session:
             self._check_open()
             self._closed = BUSY
             made = self._finish_made()
-            commit = self._last(b"", b"") if made is None else made[0]
+            commit = self._last(Written(b"", b"")) if made is None else made[0]
             self._append(commit)
             self._closed = ENDED
             if made is None:
                 raise Halted(
                     "the stream has ended; what its end releases could not be computed, and is dropped."
                 )
-            self._attach_intervals(made[1], commit)
+            self._attach_intervals(made[1], commit.content)
             return made[1].get("") if self._alone else made[1]
 
-    def _last(self, charges: bytes, releases: bytes) -> Commit:
+    def _last(self, content: Written) -> Commit:
         """The last commit: no state."""
         first = self.step + 1
-        return self._commit(FINISHED, first, self.step, charges, releases, self.position, self._place())
+        return self._commit(FINISHED, first, self.step, content, self.position, self._no_standing())
 
     def _finish_made(self) -> tuple[Commit, dict[str, Any]] | None:
         """The last commit, and what is returned after it; None where anything failed: that is never retried."""
         try:
             outputs = [(query, query.finish()) for query in self._queries]
             said = [(query, output) for query, output in outputs if output is not None]
-            charges = encoded(
-                [(query, Charges(query.step + 1, np.zeros(0, dtype=np.int64))) for query, _ in said]
-            )
-            releases = arrays.encode(part for _, output in said for part in output.released)
-            found = self._released(_described_charges(charges), iter(arrays.decode(releases)))
-            return self._last(charges, releases), found
+            charged = [
+                (query.scope.number, Charges(query.step + 1, np.zeros(0, dtype=np.int64)), query.released)
+                for query, _ in said
+            ]
+            content = Pushed(charged, [part for _, output in said for part in output.released]).encoded()
+            return self._last(content), self._released(read_again(content))
         except Exception:
             return None
 
@@ -913,18 +1158,16 @@ def _first(query: Query, step: Steps) -> int:
     return query.step + 1 if given is None else whole("step", given)
 
 
-def encoded(charged: list[tuple[Query, Charges]]) -> bytes:
+def encoded(charged: Charged) -> bytes:
     """Charges: a table of scope, first step, steps and released arrays; then units and spans of each."""
-    table = [
-        (query.scope.number, charges.first, len(charges.units), query.released) for query, charges in charged
-    ]
+    table = [(scope, charges.first, len(charges.units), count) for scope, charges, count in charged]
     parts = [np.array(table, dtype=np.int64).reshape(-1, TABLE_FIELDS)]
-    for _, charges in charged:
+    for _, charges, _ in charged:
         parts += [charges.units, charges.spans]
     return arrays.encode(parts)
 
 
-def _described_charges(data: bytes) -> list[tuple[int, Charges, int]]:
+def _described_charges(data: bytes) -> Charged:
     """(scope, charges, released arrays) of every query that a commit is about."""
     table, *found = arrays.decode(data) if data else [np.zeros((0, TABLE_FIELDS), dtype=np.int64)]
     count = len(table)

@@ -1,8 +1,8 @@
 """A log in one SQLite file.
 
 The last commit's secret stands in a row of its own that every commit overwrites; `secure_delete` and a write-ahead log
-that is emptied after a few commits remove what was there before. Who reads has a connection of their own, so nothing is
-seen before it is committed. A secret belongs to the file that it was written in, known by device and
+that is written over after a few commits remove what was there before. Who reads has a connection of their own, so
+nothing is seen before it is committed. A secret belongs to the file that it was written in, known by device and
 inode: in a copy it is not used, because two copies with the same noise to come would reveal the difference of their
 data.
 """
@@ -15,9 +15,9 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 
-from tidegate.core.commit import NO_HEAD, Commit, Row, row_of
+from tidegate.core.commit import NO_HEAD, Commit, Row, row_and_secret
 from tidegate.core.errors import Fenced, LogDamaged, LogMismatch
-from tidegate.core.log import FENCED, Loaded, Log
+from tidegate.core.log import FENCED, Head, Loaded, Log
 
 APPLICATION = 0x74673130  # "tg10": what `file` and SQLite know a log by
 TABLES = """
@@ -31,7 +31,10 @@ CREATE TABLE now (
 );
 """
 COLUMNS = "number, kind, first, last, charges, releases, releases_digest, secret_digest, log.head"
-EMPTIED_AFTER = 8  # commits after which the write-ahead log is emptied: so many old secrets it has at most
+# Commits after which the write-ahead log begins again, over what it had. So it has the secrets of twice as many at most:
+# those since then, and those before that are not overwritten yet.
+BEGINS_AGAIN_AFTER = 4
+WAL_HEADER, FRAME_HEADER = 32, 24  # bytes, of the write-ahead log and of each of its pages
 BLOCK = 256  # rows that are read at once, so that no reading keeps the write-ahead log from being emptied
 PRIVATE = 0o600  # whoever reads the file reads noise to come
 
@@ -59,6 +62,7 @@ class SQLiteLog(Log):
                 "that name."
             )
         self._file = (found.st_dev, found.st_ino)
+        self._wal = Path(f"{self.path}-wal")
         self._writer = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         self._reader = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         try:
@@ -79,7 +83,7 @@ class SQLiteLog(Log):
         run("PRAGMA journal_mode = WAL")
         run("PRAGMA synchronous = FULL")
         run("PRAGMA fullfsync = ON")  # macOS answers before the disk has it; elsewhere no difference
-        run("PRAGMA journal_size_limit = 0")
+        self._page = run("PRAGMA page_size").fetchone()[0]
         with self._writer:  # commits, or rolls back
             run("BEGIN IMMEDIATE")
             known = run("PRAGMA application_id").fetchone()[0]
@@ -98,6 +102,15 @@ class SQLiteLog(Log):
         """Move the write-ahead log into the file, and cut it: old secrets go with it."""
         self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
+    def _begin_again(self) -> None:
+        """Move the write-ahead log into the file, and write over it from now on, which costs less than to cut it.
+
+        If it is longer than what was just moved, nobody would write over the rest soon: then it is cut.
+        """
+        ((busy, pages, _),) = self._writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+        if busy or self._wal.stat().st_size > WAL_HEADER + pages * (FRAME_HEADER + self._page):
+            self._empty()
+
     def load(self) -> Loaded | None:
         """The last commit."""
         self._turns.check_process()
@@ -115,23 +128,23 @@ class SQLiteLog(Log):
             raise LogDamaged(f"the last commit of {self.path} is not there; restore a backup.")
         return Loaded(row, secret, (device, inode) == self._file)
 
-    def append(self, expected: bytes, commit: Commit) -> bytes:
+    def append(self, expected: Head, commit: Commit) -> bytes:
         """Compare and swap in one transaction."""
-        row = row_of(expected, commit)
+        row, secret = row_and_secret(self.hashed(expected), commit)
         run = self._writer.execute
         with self._turns.one():
             with self._writer:  # commits, or rolls back
                 run("BEGIN IMMEDIATE")
                 swapped = run(
                     "UPDATE now SET head = ?, device = ?, inode = ?, secret = ? WHERE one = 1 AND head = ?",
-                    (row.head, *self._file, commit.secret, expected),
+                    (row.head, *self._file, secret, expected),
                 )
                 if swapped.rowcount != 1:
                     raise Fenced(FENCED)
                 run("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             self._commits += 1
-            if self._commits % EMPTIED_AFTER == 0:
-                self._empty()
+            if self._commits % BEGINS_AGAIN_AFTER == 0:
+                self._begin_again()
         return row.head
 
     def rows(self, number: int = 0) -> Iterator[Row]:

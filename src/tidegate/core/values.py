@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate import frames
+from tidegate.compiled import lean
 from tidegate.errors import InvalidInput
 from tidegate.exact import show
 from tidegate.structures.clamping import LARGEST, as_floats, most_units, saturated
@@ -17,6 +18,19 @@ from tidegate.structures.kernels.grid import most_extreme, round_to_grid
 Matrix = npt.NDArray[np.int64]
 
 MISSING = np.iinfo(np.int64).min  # what stands for a reading that is missing; no value is so small
+
+
+@lean
+def copy_values(values: Any, units: Any) -> Any:
+    """Copy whole numbers; the largest absolute value, where the smallest int64 counts as the largest there is."""
+    low = np.int64(0)
+    high = np.int64(0)
+    for at in range(values.size):
+        value = values[at]
+        units[at] = value
+        low = min(low, value)
+        high = max(high, value)
+    return max(high, -max(low, np.int64(-9223372036854775807)))
 
 
 class Reader(Protocol):
@@ -62,6 +76,7 @@ class ValueReader:
         self.columns, self.rounding, self.clamp, self.missing = columns, rounding, clamp, missing
         self.names: tuple[str, ...] | None = None  # of the first table that was pushed
         self._per_one, self._most = grid.denominator, most_units(grid)
+        self._counts = columns == 1 and grid == 1 and clamp is None  # whole numbers are what they are
 
     def row(self, values: Any) -> Matrix:
         """One step, as a matrix of one row."""
@@ -73,6 +88,13 @@ class ValueReader:
                 f"a step has {self.columns} columns and this one has the shape {array.shape}; push {self.columns} values."
             )
         return self._on_grid(array[np.newaxis])
+
+    def one(self, values: Any) -> Any:
+        """One step as whole numbers, and where it has one column as a plain one."""
+        if type(values) is int and self._counts and -LARGEST <= values <= LARGEST:
+            return values
+        row = self.row(values)[0]
+        return row.item() if self.columns == 1 else row
 
     def rows(self, values: Any) -> Matrix:
         """Several steps."""
@@ -121,8 +143,13 @@ class ValueReader:
         if array.dtype.kind in "bui":
             if array.dtype == np.uint64 and array.size and int(array.max()) > LARGEST:
                 raise _beyond(LARGEST)
-            units = array.astype(np.int64)  # a copy: whoever pushed may change theirs
-            if most_extreme(units.ravel()) > LARGEST // self._per_one:
+            units = np.empty(array.shape, dtype=np.int64)  # a copy: whoever pushed may change theirs
+            if array.dtype == np.int64 and array.flags.c_contiguous:
+                most = copy_values(array.ravel(), units.ravel())
+            else:
+                units[...] = array
+                most = most_extreme(units.ravel())
+            if most > LARGEST // self._per_one:
                 raise _beyond(LARGEST)
             return units if self._per_one == 1 else units * self._per_one
         flat = np.ascontiguousarray(array, dtype=np.float64).ravel()

@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 from tidegate.config import Queries
 from tidegate.core.commit import FINISHED, HALTED, PUSHED
 from tidegate.core.errors import LogMismatch
+from tidegate.core.log import Log
 from tidegate.core.mechanism import Mechanism
 from tidegate.core.scope import Book, part_of
 from tidegate.core.session import Session, charges_of, plan_amendment
 from tidegate.errors import without_secrets
 from tidegate.pipeline.logs import LogReader, log_exists, open_log
 from tidegate.pipeline.mechanisms import on_core
+from tidegate.pipeline.numbered import SAID
 from tidegate.pipeline.pipeline import lock_of
 from tidegate.pipeline.reading import about_of, difference
 from tidegate.pipeline.spool import Spool
@@ -75,10 +77,30 @@ def amend(queries: Queries) -> Planned:
         found = plan(queries)
         with closing(open_log(queries.ledger)) as log:
             about = about_of(queries)
+            _drop_spooled(queries, log)
             Session(_mechanisms(queries), log, shares=queries.shares, about=about, amend=True).close()
     finally:
         lock.release()
     return found
+
+
+def _drop_spooled(queries: Queries, log: Log) -> None:
+    """Before other queries count them: rows of open steps are stored as the queries of before have read them.
+
+    A row that another query took for its own could count more than one may. So all of them go, whatever they are; only
+    where every query reads as before they stay.
+    """
+    with LogReader(queries.ledger) as reader:
+        book = reader.books()[-1][1]
+    before = {name: _reads(query["about"]) for name, query in book.description["queries"].items()}
+    if before != {name: _reads(about) for name, about in about_of(queries).items()}:
+        with closing(Spool(log, queries.ledger)) as spool:
+            spool.exchange(())
+
+
+def _reads(about: Any) -> Any:
+    """What decides how records become rows."""
+    return None if about is None else {name: about.get(name) for name in ("edition", "query", "read", "unit")}
 
 
 def _steps(log: LogReader, book: Book) -> tuple[int, dict[str, int]]:
@@ -104,15 +126,13 @@ def _mechanisms(queries: Queries) -> Mapping[str, Mechanism]:
 
 def _check(queries: Queries, log: LogReader, book: Book) -> None:
     """Refuse what no amendment may change, and a stream whose outputs lack releases: nobody could send them any more."""
-    spool, last = Spool(log, queries.ledger), None
+    spool = Spool(log, queries.ledger)
     try:
         readers = spool.note("readers") or {}
     finally:
         spool.close()
     told = min((state["commit"] for state in readers.values()), default=0)
-    for last in log.rows(told):  # noqa: B007  the last one is needed
-        pass
-    if last is not None and last.last:
+    if any(row.kind in SAID for row in log.rows(told)):
         raise LogMismatch(
             "some output may lack releases; start the stream once with its earlier configuration, and stop it when all "
             "outputs have been written."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -10,8 +11,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tidegate.composition import largest_step
-from tidegate.core.charges import NO_SPANS, Charges, Integers
-from tidegate.core.mechanism import Matrix, Output
+from tidegate.core.charges import NO_SPANS, Charges, Integers, Span
+from tidegate.core.mechanism import EveryStep, Floats, Matrix, Output
 from tidegate.core.rows import Draws
 from tidegate.exact import float_up
 from tidegate.mechanisms.kernels.values import add_noise
@@ -146,6 +147,31 @@ class Uniform(Measuring):
             self._units(count),
             spans,
         )
+
+    @cached_property
+    def every_step(self) -> EveryStep:
+        """The same noise at every step."""
+        return EveryStep(self.shown_scale, 0 if self.shared is not None else 1)
+
+    @cached_property
+    def _draw(self) -> Any:
+        return self.own_noise.draw
+
+    @cached_property
+    def _grid(self) -> float:
+        return float(Fraction(self.grid))
+
+    def measure(self, state: State, row: Any, step: int, noise: Draws) -> tuple[Floats, Sequence[Span]]:
+        """Measure one step: the short way of single pushes, with the same draws as `advance`."""
+        spans: Sequence[Span] = ()
+        if self.shared is not None:
+            drawn, named = self.shared.measure_one(state.law, noise.source, STREAM, step, step)
+            spans = [Span(*each) for each in named]
+        elif self._draw is laplace and self.columns == 1:
+            return np.array(((row + noise.laplace(STREAM, step, self.scale)) * self._grid,)), spans
+        else:
+            drawn = self._draw(noise.source, STREAM, step, self.scale, (self.columns,))
+        return np.multiply(row + drawn, self._grid, dtype=np.float64), spans
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

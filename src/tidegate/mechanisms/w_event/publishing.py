@@ -106,6 +106,20 @@ def choose(row: Any, tests: Any, limit: float, constants: Any, published: Any, w
 @lean
 def publish(row: Any, noise: Any, step: int, scale: float, constants: Any, published: Any, work: Any) -> None:
     """M_2: overwrite what was last published of the chosen column groups."""
+    last, source = published.last, published.source
+    if source.size == 1:
+        for column in range(row.size):
+            last[column] = min(max(row[column] + noise[column], -FURTHEST), FURTHEST)
+    else:
+        _publish_groups(row, noise, step, constants, published, work)
+    for group in range(source.size):
+        if work.chosen[group]:
+            source[group], published.scales[group] = step, scale * constants.grid
+
+
+@lean
+def _publish_groups(row: Any, noise: Any, step: int, constants: Any, published: Any, work: Any) -> None:
+    """Overwrite the columns of the chosen groups, where there are several."""
     last, source, group_of = published.last, published.source, published.group_of
     for column in range(row.size):
         group = group_of[column]
@@ -114,9 +128,6 @@ def publish(row: Any, noise: Any, step: int, scale: float, constants: Any, publi
                 stood = step - max(source[group], published.since[0])
                 published.squares[column] += (last[column] * constants.grid) ** 2 * stood
             last[column] = min(max(row[column] + noise[column], -FURTHEST), FURTHEST)
-    for group in range(source.size):
-        if work.chosen[group]:
-            source[group], published.scales[group] = step, scale * constants.grid
 
 
 @lean
@@ -130,8 +141,12 @@ def write(
     for group in range(1, groups):
         out.source[index] = max(out.source[index], source[group])
         out.scale[index] = max(out.scale[index], scales[group])
-    for column in range(published.last.size):
-        out.values[index, column] = published.last[column] * constants.grid
+    if chosen or index == 0:
+        for column in range(published.last.size):
+            out.values[index, column] = published.last[column] * constants.grid
+    else:  # as before: a copy costs less than to convert it again
+        for column in range(published.last.size):
+            out.values[index, column] = out.values[index - 1, column]
     out.units[index] = units
 
 
@@ -463,6 +478,11 @@ class Publishing(SharingMechanism):
             np.array([self.measure.expected(int(size)) for size in sizes]),
         )
 
+    @cached_property
+    def steady_constants(self) -> Constants:
+        """The same where column groups stay."""
+        return self.constants(self.nothing_published(1).group_of)
+
     def nothing_published(self, first: int) -> Published:
         """Before the first publication every release is 0."""
         groups = self.group_count
@@ -513,7 +533,7 @@ class Publishing(SharingMechanism):
             tests, spans = self.shared.measure(state.tests, noise.source, TESTS, first, steps)
         else:
             tests, spans = laplace(noise.source, TESTS, first, self.score_scale, (count, groups)), NO_SPANS
-        constants = self.constants(published.group_of)
+        constants = self.constants(published.group_of) if self.regroups_every else self.steady_constants
         work = Work(np.zeros(groups, dtype=np.bool_), np.zeros(groups, dtype=np.int64))
         if constants.measure == GIVEN:
             for group in range(groups):
