@@ -9,7 +9,7 @@ import pytest
 from tidegate.cli import main
 from tidegate.config import parse_queries
 from tidegate.errors import InvalidParameter, TidegateError, check_scheme, without_secrets
-from tidegate.runtime import open_streams
+from tidegate.pipeline import open_pipeline
 from tidegate.web.service import Settings, listen
 
 BASE = {
@@ -73,7 +73,7 @@ def test_a_stream_that_no_machine_can_compute_is_refused(tmp_path: Path) -> None
     text = text_of("protect", "epsilon", f'"{LARGE}"').replace("Uniform", "PeGaSus")
     queries = parse_queries(text, tmp_path / "s.toml")
     with pytest.raises(InvalidParameter, match="too large or too small"):
-        open_streams(queries)
+        open_pipeline(queries)
     assert not list(tmp_path.glob("*.ledger"))
 
 

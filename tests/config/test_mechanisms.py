@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from tidegate.runtime.stream import open_stream
+from tests.runtime.helpers import release, verified
 
 from tidegate.config import Config, ConfigError, parse_config, read_config
 from tidegate.config.document import EXAMPLE
@@ -85,10 +85,8 @@ def test_a_file_names_it_and_a_stream_of_it_is_released(name: str, tmp_path: Pat
     """From the file to the released rows and an account that was kept."""
     config = config_of(tmp_path, written(name, *NAMED[name]))
     assert type(config.mechanism).__name__ == name
-    with open_stream(config) as stream:
-        stream.drive(config.open())
-        stream.finish()
-        assert stream.store.verify().ok
+    release(config)
+    assert verified(config.ledger).ok
     assert pl.read_csv(tmp_path / "released.csv", infer_schema_length=None)["step"].n_unique() == 168
 
 

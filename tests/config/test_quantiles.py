@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tidegate.runtime.stream import open_stream
 from typer.testing import CliRunner
+from tests.runtime.helpers import release, verified
 
 from tidegate.cli import app
 from tidegate.config import Config, ConfigError, parse_config, read_config
@@ -59,10 +60,8 @@ def test_quantiles_are_released_close_to_the_truth(more: str, mechanism: str, tm
     """The median of receipts is about e³ = 20, nine of ten are below 56; the interval is around them."""
     config = receipts(tmp_path, more, mechanism=mechanism)
     assert config.query.answer_labels == ("median", "quantile 0.9")
-    with open_stream(config) as stream:
-        stream.drive(config.open())
-        stream.finish()
-        assert stream.store.verify().ok
+    release(config)
+    assert verified(config.ledger).ok
     released = pl.read_csv(tmp_path / "released.csv", infer_schema_length=None)
     assert released["median"].median() == pytest.approx(20, abs=5)
     assert released["quantile 0.9"].median() == pytest.approx(56, abs=14)

@@ -62,7 +62,7 @@ def folder(tmp_path: Path, root: Path) -> Path:
 
 
 def test_a_stream_of_secrets_from_a_file(folder: Path) -> None:
-    """Released, verified, reported, and gone on with; its noise follows the hours."""
+    """Released, verified, reported, and read again; its noise follows the hours."""
     queries = read_queries(folder / "tidegate.toml")
     assert isinstance(queries.first.mechanism, Swellfish)
     with open_pipeline(queries) as pipeline:
