@@ -26,7 +26,7 @@ from tidegate.mechanisms import BudgetAbsorption, Uniform
 from tidegate.pipeline import Pipeline, delivery, pipeline, spool
 from tidegate.pipeline.mechanisms import on_core
 from tidegate.policy import WEvent
-from tidegate.runtime.sinks import text
+from tidegate.sinks import text
 from tidegate.testing.entropy import fixed_entropy
 
 

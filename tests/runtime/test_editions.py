@@ -25,7 +25,7 @@ from tidegate.mechanisms import Uniform
 from tidegate.pipeline import open_pipeline
 from tidegate.pipeline.amend import amend
 from tidegate.pipeline.logs import LogReader
-from tidegate.runtime.explanation import explain
+from tidegate.report.explanation import explain
 from waiting import until as until_so
 
 HOUR = 3600.0

@@ -18,8 +18,8 @@ from tidegate.pipeline.amend import amend
 from tidegate.pipeline.history import Recorded, ended_scopes, rebuilt
 from tidegate.pipeline.mechanisms import on_core
 from tidegate.releases import Status
-from tidegate.runtime.numbers import write_table
-from tidegate.runtime.report import released_numbers, write_report
+from tidegate.report.numbers import write_table
+from tidegate.report.report import released_numbers, write_report
 
 CHANGES = (('epsilon = "1"', 'epsilon = "2"'), ('["north", "south"]', '["south", "west"]'))
 

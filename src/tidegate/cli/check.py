@@ -32,7 +32,7 @@ def check(
     """
     from tidegate.config import read_queries
     from tidegate.errors import TidegateError, without_secrets
-    from tidegate.runtime.wording import Words
+    from tidegate.report.wording import Words
 
     found: list[tuple[str, bool, str]] = []
 

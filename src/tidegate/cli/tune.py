@@ -101,7 +101,7 @@ def tune(
 def together(config: Config, epsilon: Fraction) -> str:
     """What tuning and stream cost in one window."""
     from tidegate.exact import show
-    from tidegate.runtime.wording import budget_in_words
+    from tidegate.report.wording import budget_in_words
 
     policy = config.policy
     if policy.epsilon is None:

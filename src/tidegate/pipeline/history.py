@@ -32,7 +32,7 @@ from tidegate.pipeline.released import Released
 from tidegate.pipeline.spending import Spending, window_units
 from tidegate.policy import Policy
 from tidegate.releases import Status, Values
-from tidegate.runtime.chunks import Chunk, joined, latest
+from tidegate.sinks.chunks import Chunk, joined, latest
 
 Rows = Callable[[int], Iterator[Row]]  # all rows from a number on
 CHARGED = (PUSHED, HALTED, EVENT)

@@ -38,6 +38,7 @@ from tidegate.exact import show
 from tidegate.ingest import Intake, Several, StepBlock
 from tidegate.ingest.query import MISSING
 from tidegate.pipeline.archive import Archives
+from tidegate.pipeline.clock import check_clock, check_closed
 from tidegate.pipeline.delivery import NullObserver, Observer, SinkState
 from tidegate.pipeline.errors import LogUnavailable
 from tidegate.pipeline.lock import StreamLock
@@ -63,8 +64,7 @@ from tidegate.pipeline.reading import (
 )
 from tidegate.pipeline.receipts import LogIsOlder, Origin, Receipt, Written
 from tidegate.pipeline.spool import Mark, Spool
-from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.clock import check_clock, check_closed
+from tidegate.sinks.chunks import Chunk
 
 SYNC_EVERY = 1.0  # seconds between two checkpoints of the sinks
 SHUTDOWN = 5.0  # seconds that a sink gets when the process was asked to end

@@ -31,7 +31,7 @@ from tidegate.pipeline.mechanisms import on_core
 from tidegate.pipeline.numbered import BEGINNING, ReleaseReader, State
 from tidegate.pipeline.released import Released
 from tidegate.pipeline.spool import Spool
-from tidegate.runtime.chunks import Chunk
+from tidegate.sinks.chunks import Chunk
 
 
 class Reading:
