@@ -16,7 +16,6 @@ from tidegate.core.session import Session
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import (
     BinaryTree,
-    BudgetAbsorption,
     HybridTree,
     OptStream,
     SlidingWindowTree,
@@ -147,15 +146,6 @@ def test_a_missing_reading_moves_no_other_cell(kind, rounding, missing):
     run = Session(Uniform(POLICY, grid="0.5", clamp="2.5", rounding=rounding))
     with zero_noise():
         assert run._queries[0].reader.rows(COLUMNS[kind](cells)).ravel().tolist() == [5, -5, 0, 4, 0, 5]
-
-
-def test_single_contributions_saturate_too():
-    """Pan-private runs take contributions one by one."""
-    run = Session(BudgetAbsorption(POLICY, pan_private="single", clamp=5))
-    run.open_step()
-    run.arrive(0, 1e300)
-    run.arrive(0, float("nan"))
-    assert run.close_step().step == 1
 
 
 @pytest.mark.parametrize("value", [2**52 + 1, 2**53 - 1, -(2**52) - 1, 2**51 + 1, 3])
