@@ -13,7 +13,6 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tidegate.runtime.stream import open_stream
 from typer.testing import CliRunner
 from tests.runtime.helpers import release, verified
 
