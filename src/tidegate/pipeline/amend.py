@@ -20,7 +20,6 @@ from tidegate.core.scope import Book, part_of
 from tidegate.core.session import Session, charges_of, plan_amendment
 from tidegate.errors import without_secrets
 from tidegate.pipeline.logs import LogReader, log_exists, open_log
-from tidegate.pipeline.mechanisms import on_core
 from tidegate.pipeline.numbered import SAID
 from tidegate.pipeline.pipeline import lock_of
 from tidegate.pipeline.reading import about_of, difference
@@ -125,7 +124,7 @@ def _steps(log: LogReader, book: Book) -> tuple[int, dict[str, int]]:
 def _mechanisms(queries: Queries) -> Mapping[str, Mechanism]:
     """Each with the whole budget, of which the session gives it its share."""
     parts = (part for edition in queries.editions for part in edition)
-    return {part.name: part_of(on_core(part.mechanism), 1 / part.share) for part in parts}
+    return {part.name: part_of(part.mechanism, 1 / part.share) for part in parts}
 
 
 def _check(queries: Queries, log: LogReader, book: Book) -> None:

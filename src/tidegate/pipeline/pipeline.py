@@ -43,7 +43,6 @@ from tidegate.pipeline.delivery import NullObserver, Observer, SinkState
 from tidegate.pipeline.errors import LogUnavailable
 from tidegate.pipeline.lock import StreamLock
 from tidegate.pipeline.logs import LogReader, log_exists, open_log, unusable
-from tidegate.pipeline.mechanisms import on_core
 from tidegate.pipeline.numbered import no_releases_after
 from tidegate.pipeline.outputs import (
     NullSink,
@@ -112,7 +111,7 @@ class Pipeline:
         self.editions = queries.editions  # each in the order in which ingest has its queries side by side
         self.parts: list[Config] = [part for edition in self.editions for part in edition]
         self.observers = {part.name: (observers or {}).get(part.name, NullObserver()) for part in self.parts}
-        self.mechanisms = {part.name: on_core(part.mechanism) for part in self.parts}  # with their shares
+        self.mechanisms = {part.name: part.mechanism for part in self.parts}  # with their shares
         self.session = _session(
             {part.name: part_of(self.mechanisms[part.name], 1 / part.share) for part in self.parts},
             log,
