@@ -26,7 +26,7 @@ from tidegate.core.session import Session
 from tidegate.mechanisms import Uniform
 from tidegate.pipeline import open_pipeline
 from tidegate.policy import WEvent
-from tidegate.runtime.chunks import Chunk
+from tidegate.sinks.chunks import Chunk
 
 MECHANISM = Uniform(WEvent(epsilon="1", w=24))
 

@@ -97,7 +97,7 @@ def walk_of_an_event() -> str:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             calls = calls_of(lambda folder=folder: main(["release", f"{folder}/stream.toml"]))
     begin = next(at for at, (file, _) in enumerate(calls) if file.startswith("ingest/sources/"))
-    end = next(at for at, call in enumerate(calls) if call == ("runtime/sinks/text", "write"))
+    end = next(at for at, call in enumerate(calls) if call == ("sinks/text", "write"))
     pairs: list[tuple[str, list[str]]] = []
     for file in dict.fromkeys(file for file, _ in calls[begin : end + 1]):
         room, _, name = file.partition("/")

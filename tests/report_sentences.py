@@ -32,7 +32,6 @@ from tidegate.core.export import losses
 from tidegate.core.session import Session
 from tidegate.pipeline import read_stream
 from tidegate.pipeline.logs import rows_of
-from tidegate.pipeline.mechanisms import on_core
 from tidegate.plan import Description
 
 Values = npt.NDArray[np.float64]
@@ -778,7 +777,7 @@ def relative_error(config: str, stream: Description, steps: int) -> float:
     mechanism, found = parse_config(config, Path("other.toml")).mechanism, []
     for seed in (1, 2, 3):
         truth = stream.sample(steps, seed)
-        released = Session(on_core(mechanism)).push_batch(truth).values
+        released = Session(mechanism).push_batch(truth).values
         found.append(float(np.abs(released - truth).mean() / np.abs(truth).mean()))
     return float(np.mean(found))
 

@@ -32,7 +32,7 @@ _ROOMS = {
     "plan",
     "policy",
     "queries",
-    "runtime",
+    "pipeline",
     "testing",
 }
 
@@ -53,10 +53,10 @@ __all__ = [
     "ingest",
     "mechanisms",
     "noise",
+    "pipeline",
     "plan",
     "policy",
     "queries",
-    "runtime",
     "testing",
 ]
 
@@ -69,10 +69,10 @@ if TYPE_CHECKING:
         ingest,
         mechanisms,
         noise,
+        pipeline,
         plan,
         policy,
         queries,
-        runtime,
         testing,
     )
     from tidegate.core.session import open as open

@@ -34,9 +34,9 @@ from tidegate.testing.entropy import fixed_entropy
 
 MODULES = (
     *("psycopg", "paho.mqtt.client", "confluent_kafka", "tidegate.pipeline", "tidegate.ingest.several"),
-    *("tidegate.runtime.sinks.factory", "tidegate.ingest.sources.mqtt", "tidegate.ingest.sources.kafka"),
-    *("tidegate.ingest.sources.postgres", "tidegate.runtime.sinks.mqtt", "tidegate.runtime.sinks.kafka"),
-    "tidegate.runtime.sinks.postgres",
+    *("tidegate.sinks.factory", "tidegate.ingest.sources.mqtt", "tidegate.ingest.sources.kafka"),
+    *("tidegate.ingest.sources.postgres", "tidegate.sinks.mqtt", "tidegate.sinks.kafka"),
+    "tidegate.sinks.postgres",
 )
 os.environ["POLARS_MAX_THREADS"] = "1"  # inputs are small, and threads take time to start
 PLACES = ("tidegate/pipeline", "tidegate/runtime", "tidegate/core", "tidegate/ingest", "tidegate/servers")

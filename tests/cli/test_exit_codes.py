@@ -15,7 +15,6 @@ from tests.runtime.helpers import TEXT, write_events
 
 import tidegate as tg
 from tidegate.cli import demo, main
-from tidegate.pipeline.mechanisms import on_core
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "install.md"
 COLOUR = re.compile(rb"\x1b\[[0-9;]*(?<![0-9])(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[;m]")
@@ -24,9 +23,7 @@ COLOUR = re.compile(rb"\x1b\[[0-9;]*(?<![0-9])(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[;
 def damaged(folder: Path) -> Path:
     """A ledger in which somebody has moved a commit."""
     path = folder / "stream.ledger"
-    with tg.open(
-        on_core(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=4), noise="laplace")), path
-    ) as session:
+    with tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=4), noise="laplace"), path) as session:
         session.push_batch([[1], [2], [3]])
     with sqlite3.connect(path) as file:
         file.execute("UPDATE log SET last = 2 WHERE number = 1")

@@ -177,7 +177,7 @@ def test_a_stream_that_fails_on_a_terminal_says_why(tmp_path: Path) -> None:
     """The live view does not put an error of its own in the place of the stream's."""
     from tidegate.cli.live import View, Watchers
     from tidegate.pipeline.errors import LogUnavailable
-    from tidegate.runtime.pulse import Pulse
+    from tidegate.pipeline.status import Pulse
 
     write_events(tmp_path)
     config = settings(tmp_path)

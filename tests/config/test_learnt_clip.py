@@ -18,10 +18,10 @@ from tidegate.config.errors import ConfigError
 from tidegate.core.verify import verify
 from tidegate.pipeline import open_pipeline
 from tidegate.pipeline.logs import rows_of
-from tidegate.runtime.card import card
-from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.explanation import explain
-from tidegate.runtime.learnt import learnt_clip, read_clips
+from tidegate.report.card import card
+from tidegate.report.explanation import explain
+from tidegate.report.learnt import learnt_clip, read_clips
+from tidegate.sinks.chunks import Chunk
 from tidegate.testing import fixed_entropy
 
 HEAD = """[source]

@@ -13,8 +13,8 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 from tests.runtime.helpers import release, verified
+from typer.testing import CliRunner
 
 from tidegate.cli import app
 from tidegate.config import Config, ConfigError, parse_config, read_config

@@ -10,7 +10,7 @@ import pytest
 
 from tidegate.config import parse_queries
 from tidegate.config.relations import relations, signs
-from tidegate.runtime.truth import true_values
+from tidegate.report.truth import true_values
 
 HEAD = """
 [source]

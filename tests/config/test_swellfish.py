@@ -16,8 +16,8 @@ from tidegate.config.document import EXAMPLE, SEVERAL
 from tidegate.config.queries import parse_queries
 from tidegate.mechanisms.swellfish.swellfish import Swellfish
 from tidegate.pipeline import open_pipeline, read_stream
-from tidegate.runtime.explanation import explain
-from tidegate.runtime.report import write_report
+from tidegate.report.explanation import explain
+from tidegate.report.report import write_report
 
 TEXT = """[source]
 location = "load.csv"

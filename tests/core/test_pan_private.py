@@ -123,7 +123,7 @@ def test_the_state_between_two_events_is_noised(kind: Any, form: str) -> None:
     weight = 7_319_064_211  # one event; no multiple of it comes about by chance
     raw = weight * np.arange(1, 41)
     # so much noise that no draw of it is 0
-    mechanism = kind(WEvent(epsilon="1/1000000000", w=3), columns=3, pan_private=form)
+    mechanism = kind(WEvent(epsilon="1/100000", w=3), columns=3, pan_private=form)
     state, noise, step = mechanism.begin(1), Draws(FixedEntropy("noised")), 1
     pan_private.open_step(mechanism, state, step, noise)
     for number in range(40):

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.core.model import Kill, at_line
-from tidegate._mechanisms.plain.uniform import Uniform
 
 import tidegate as tg
 from tidegate.core.commit import HALTED
@@ -23,6 +22,7 @@ from tidegate.core.rows import Draws
 from tidegate.core.session import Session
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidInput
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise.entropy import current, install
 from tidegate.noise.fixed import FixedEntropy
 

@@ -16,7 +16,6 @@ from tidegate.core.session import Session
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import (
     BinaryTree,
-    BudgetAbsorption,
     HybridTree,
     OptStream,
     SlidingWindowTree,
@@ -25,7 +24,7 @@ from tidegate.mechanisms import (
 from tidegate.structures.clamping import most_units, saturated
 from tidegate.structures.grid import nearest_units
 from tidegate.structures.kernels.grid import half_up, round_to_grid
-from tidegate.testing.entropy import fixed_entropy, zero_noise
+from tidegate.testing.entropy import zero_noise
 
 POLICY = tg.Event(epsilon="1")
 
@@ -38,29 +37,6 @@ def test_the_nearest_unit_is_exact(value):
     exactly = math.floor(Fraction(value) + Fraction(1, 2))
     assert nearest_units([[value]]).tolist() == [[exactly]]
     assert half_up(value) == exactly
-
-
-@pytest.mark.parametrize("grid", ["1", "1/4", "1/10"])
-@pytest.mark.parametrize("clamp", [None, 7])
-def test_grid_units_are_what_their_values_are(grid, clamp):
-    """Units that were counted before come to the same releases as values in their own unit, also beyond a bound."""
-    mechanism = Uniform(tg.WEvent(epsilon="1", w=3), columns=2, grid=grid, clamp=clamp)
-    units = np.array([[0, 3], [-41, 77], [2**31, 5]])
-    with fixed_entropy("units"):
-        expected = Session(mechanism).push_batch(units / Fraction(grid).denominator).values
-    with fixed_entropy("units"):
-        run = Session(mechanism)
-        assert run.push_batch(units, grid_units=True).values.tolist() == expected.tolist()
-    with zero_noise():
-        singly, by_units = Session(mechanism), Session(mechanism)
-        for row in units:
-            found = by_units.push(row, grid_units=True).values
-            assert found.tolist() == singly.push(row / Fraction(grid).denominator).values.tolist()
-    with pytest.raises(InvalidInput, match="int64"):
-        run.push([0.5, 1.0], grid_units=True)
-    if clamp is None:
-        with pytest.raises(InvalidInput, match="beyond"):
-            run.push(np.array([2**53 + 1, 0]), grid_units=True)
 
 
 @pytest.mark.parametrize(
@@ -169,16 +145,7 @@ def test_a_missing_reading_moves_no_other_cell(kind, rounding, missing):
     cells = [7, -9, 0, 2, None if missing else 0, 3]
     run = Session(Uniform(POLICY, grid="0.5", clamp="2.5", rounding=rounding))
     with zero_noise():
-        assert run._rows(COLUMNS[kind](cells)).ravel().tolist() == [5, -5, 0, 4, 0, 5]
-
-
-def test_single_contributions_saturate_too():
-    """Pan-private runs take contributions one by one."""
-    run = Session(BudgetAbsorption(POLICY, pan_private="single", clamp=5))
-    run.open_step()
-    run.arrive(0, 1e300)
-    run.arrive(0, float("nan"))
-    assert run.close_step().step == 1
+        assert run._queries[0].reader.rows(COLUMNS[kind](cells)).ravel().tolist() == [5, -5, 0, 4, 0, 5]
 
 
 @pytest.mark.parametrize("value", [2**52 + 1, 2**53 - 1, -(2**52) - 1, 2**51 + 1, 3])
@@ -197,7 +164,7 @@ def test_units_that_are_accepted_as_floats_come_back_as_they_were(per_one: int, 
     units = most - np.arange(3000, dtype=np.int64)
     bound = most * grid if clamp else None
     run = Session(Uniform(POLICY, grid=grid, clamp=bound, rounding="refuse"))
-    assert np.array_equal(run._rows(units / per_one)[:, 0], units)
+    assert np.array_equal(run._queries[0].reader.rows(units / per_one)[:, 0], units)
     if clamp:
         with pytest.raises(InvalidParameter, match="clamp"):
             Uniform(POLICY, grid=grid, clamp=bound + grid)

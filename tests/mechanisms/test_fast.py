@@ -33,7 +33,7 @@ def reference(mechanism, rows, source):
     longest = max(pid.longest or longest, shortest) if pid else longest
     noise_variance = (filter_ and filter_.measurement_noise) or mechanism.noise_variance
     law = mechanism.sharing and mechanism.sharing.law
-    state = law and Session(law)
+    state = law and law.start()
     x, variance, squares, gaps = np.zeros(columns), None, np.zeros(columns), np.zeros(columns)
     due, interval, measured, errors, values, before = 1, float(shortest), [], [], [], None
     for step in range(1, steps + 1):
@@ -215,7 +215,7 @@ def test_a_gap_longer_than_a_window_is_paid_again():
     """Measurements that no window joins are charged for themselves, and share noise all the same."""
     mechanism = Shared(WEvent(epsilon="1", w=10), samples=10, adaptive=Pid(shortest=37, longest=37))
     run = Session(mechanism)
-    releases = run.push_batch(np.zeros(400))
+    releases = run.push_batch(np.zeros(371))
     assert np.diff(np.flatnonzero(releases.fresh)).min() == 37
     assert spent(run) == 1
 

@@ -215,12 +215,9 @@ def test_pruning_pays_on_sparse_streams():
         ({"hierarchy": ["a/1", "a/1"]}, "hierarchy"),
         ({"columns": 5}, "columns"),
         ({"pruning": "sometimes"}, "pruning"),
-        ({"calibration": "wrong"}, "calibration"),
-        ({"calibration": "paper", "pruning": "privtree"}, "pruning"),
         ({"pruning_share": "0"}, "pruning_share"),
         ({"perturber_share": "1"}, "perturber_share"),
         ({"smoother": "mode"}, "smoother"),
-        ({"snapshots": "never"}, "snapshots"),
         ({"longest_group": 0}, "longest_group"),
     ],
 )

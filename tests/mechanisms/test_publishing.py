@@ -96,7 +96,8 @@ def reference(mechanism, rows):
             spends[step - 1], latest = spend, step
             if isinstance(mechanism, Absorption):
                 taken = int(spend / (pool // w * unit))
-        result.append((last.copy(), spends[step - 1] + test * unit, latest))
+        own = test * unit if mechanism.sharing is None else 0  # spans pay for tests that share noise
+        result.append((last.copy(), spends[step - 1] + own, latest))
     return result
 
 
@@ -104,7 +105,7 @@ def noise_of_tests(mechanism, steps):
     """The noise of the dissimilarities of each step, one step after the other, and the units that it is charged."""
     (total, test, _), groups, sharing = mechanism.shares, mechanism.group_count, mechanism.sharing
     scale = loop_scale(mechanism.sensitivity * total / (max(test, 1) * mechanism.policy.budget.total))
-    state = Session(sharing.law) if sharing else None
+    state = sharing.law.start() if sharing else None
     for step in range(1, steps + 1):
         if sharing is None:
             yield laplace(current(), "dissimilarity", step, scale, (groups,)), test
@@ -228,7 +229,7 @@ def test_groups_are_formed_from_releases():
     rows[:, [1, 3, 5]] = 5000 + 3000 * (np.arange(400) % 2)[:, None]
     run = Session(BudgetAbsorption(tg.WEvent(epsilon="10", w=4), columns=6, groups=2))
     run.push_batch(rows)
-    groups = run._arrays.group_of
+    groups = run._queries[0].state.published.group_of
     assert len(set(groups[[1, 3, 5]])) == 1
     assert set(groups[[0, 2, 4]]) != set(groups[[1, 3, 5]])
 
@@ -302,7 +303,6 @@ def test_fixed_units_have_the_full_budget_in_each_group(kind):
         ({"groups": 4}, "at most 3"),
         ({"groups": ((0,), (1, 2)), "regroup_every": 5}, "give a number of groups"),
         ({"dissimilarity": "cosine"}, "'l1' or 'largest'"),
-        ({"calibration": "loose"}, "'sound' or 'paper'"),
     ],
 )
 @BOTH
@@ -320,11 +320,11 @@ def test_a_window_beyond_the_numbers_is_refused(kind):
 
 
 @BOTH
-def test_enormous_windows_cost_nothing(kind):
-    """A window of 2^30 steps starts at once, in little memory, and publishes."""
+def test_long_windows_cost_a_ring_of_their_steps(kind):
+    """A window of 2^18 steps starts at once, and publishes; accounts have a number for each of its steps."""
     tracemalloc.start()
     try:
-        run = Session(kind(tg.WEvent(epsilon="1000000", w=2**30)))
+        run = Session(kind(tg.WEvent(epsilon="1000000", w=2**18)))
         releases = run.push_batch(np.array([[10**9], [10**9], [2 * 10**9]]))
         assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
@@ -368,7 +368,7 @@ class Interrupted(FixedEntropy):
 
 @BOTH
 def test_wide_streams_need_few_vectors(kind):
-    """Beyond input and output: the last publication, a copy of it, pieces of noise, and what intervals learn from."""
+    """Beyond input and output: the last publication, pieces of noise, what intervals learn from, the log's releases."""
     columns, steps = 50_000, 12
     rows = np.outer(np.arange(steps) % 3, np.ones(columns, dtype=np.int64)) * 10**6
     mechanism = kind(tg.WEvent(epsilon="1", w=4), columns=columns)
@@ -380,7 +380,7 @@ def test_wide_streams_need_few_vectors(kind):
     finally:
         tracemalloc.stop()
     assert releases.fresh.sum() > 2
-    assert peak - releases.values.nbytes < 20 * 8 * columns
+    assert peak - releases.values.nbytes < 80 * 8 * columns
 
 
 # dissimilarities that share noise -------------------------------------------------------------------------------
@@ -417,7 +417,7 @@ def test_decisions_have_the_noise_of_the_law():
     count = 4000
     published = sum(Session(mechanism).push(0).fresh for _ in range(count))
     law = mechanism.sharing.law
-    noise = [law.draw(current(), "score", 0, Session(law))[0].item() for _ in range(40_000)]
+    noise = [law.draw(current(), "score", 0, law.start())[0].item() for _ in range(40_000)]
     chance = np.mean(np.array(noise) > limit)
     deviation = np.sqrt(chance * (1 - chance) / count + chance * (1 - chance) / 40_000)
     assert abs(published / count - chance) < 6.2 * deviation

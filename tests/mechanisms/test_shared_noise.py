@@ -131,7 +131,7 @@ def test_a_sign_is_drawn_once():
     law = Uniform(tg.WEvent(epsilon="1/1000", w=5)).sharing.law
     redrawn = 0
     for seed in range(30):
-        _, state = law.draw(FixedEntropy(seed), "first", 0, Session(law), 7)
+        _, state = law.draw(FixedEntropy(seed), "first", 0, law.start(), 7)
         numbers = state.numbers()
         if not numbers["tracks"][0]["ahead"][0]:
             continue  # the next step is not placed yet

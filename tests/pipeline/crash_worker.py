@@ -24,9 +24,8 @@ from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.ingest import blocks
 from tidegate.mechanisms import BudgetAbsorption, Uniform
 from tidegate.pipeline import Pipeline, delivery, pipeline, spool
-from tidegate.pipeline.mechanisms import on_core
 from tidegate.policy import WEvent
-from tidegate.runtime.sinks import text
+from tidegate.sinks import text
 from tidegate.testing.entropy import fixed_entropy
 
 
@@ -135,7 +134,7 @@ def main() -> None:
     with fixed_entropy(1):  # kernels are loaded once, and not in every child
         for kind in (BudgetAbsorption, Uniform):
             for columns in (1, 2):
-                session = Session(on_core(kind(WEvent(epsilon="1", w=4), columns=columns)))
+                session = Session(kind(WEvent(epsilon="1", w=4), columns=columns))
                 session.push_batch([[1] * columns] * 30)
                 session.push([1] * columns)
     print("ready", flush=True)

@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.config import Queries, parse_queries
 from tidegate.pipeline import Pipeline, open_pipeline
 from tidegate.pipeline.delivery import NullObserver
-from tidegate.runtime.chunks import Chunk
+from tidegate.sinks.chunks import Chunk
 
 HEAD = """\
 [source]

@@ -26,8 +26,8 @@ from tidegate.pipeline.backup import back_up, restore, verify_log
 from tidegate.pipeline.heads import check_heads, head_of, read_head
 from tidegate.pipeline.logs import rows_of
 from tidegate.pipeline.receipts import LogIsOlder
-from tidegate.runtime.errors import AnotherStream, SinkError, SinkUnavailable
-from tidegate.runtime.sinks.text import TextFileSink
+from tidegate.sinks.errors import AnotherStream, SinkError, SinkUnavailable
+from tidegate.sinks.text import TextFileSink
 from tidegate.testing.entropy import fixed_entropy
 
 

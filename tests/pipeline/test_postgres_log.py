@@ -15,7 +15,7 @@ from tidegate.pipeline import mechanisms as mechanisms_module
 from tidegate.pipeline import open_pipeline
 from tidegate.pipeline import pipeline as pipeline_module
 from tidegate.pipeline.logs import LogReader, log_exists
-from tidegate.runtime.chunks import joined
+from tidegate.sinks.chunks import joined
 from tidegate.testing.entropy import fixed_entropy
 
 pytestmark = pytest.mark.slow  # a server

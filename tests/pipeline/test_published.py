@@ -22,7 +22,7 @@ from tidegate.pipeline.published import (
     published_rows,
     signing_key,
 )
-from tidegate.runtime.chunks import joined
+from tidegate.sinks.chunks import joined
 
 Published = tuple[dict[str, Any], list[list[Any]], list[list[Any]]]
 

@@ -17,7 +17,7 @@ from tidegate.ingest import blocks as blocks_module
 from tidegate.pipeline import open_pipeline, read_stream
 from tidegate.pipeline import pipeline as pipeline_module
 from tidegate.pipeline.logs import open_log
-from tidegate.runtime.chunks import joined
+from tidegate.sinks.chunks import joined
 
 
 @pytest.fixture(autouse=True)

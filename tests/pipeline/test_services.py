@@ -19,7 +19,7 @@ from tidegate.config import Queries
 from tidegate.core.errors import Fenced
 from tidegate.ingest import blocks as blocks_module
 from tidegate.pipeline import open_pipeline
-from tidegate.runtime.errors import AnotherStream, SinkError
+from tidegate.sinks.errors import AnotherStream, SinkError
 from tidegate.testing.entropy import fixed_entropy
 from waiting import until
 

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 from tests.runtime.helpers import open_one
+from tidegate.runtime import stream  # FIXME
 
 from tidegate.config import read_config
 from tidegate.ingest import Intake, StepBlock
-from tidegate.runtime import stream
 from tidegate.testing.entropy import fixed_entropy
 
-NEEDED = ("psycopg", "confluent_kafka", "tidegate.runtime.sinks.postgres", "tidegate.servers.postgres")
+NEEDED = ("psycopg", "confluent_kafka", "tidegate.sinks.postgres", "tidegate.servers.postgres")
 
 
 def in_pieces(intake: Intake, size: int) -> Iterator[StepBlock]:

@@ -24,11 +24,11 @@ import numpy as np
 from tidegate.config import Queries, parse_queries
 from tidegate.ingest import Intake, StepBlock
 from tidegate.pipeline import Pipeline, open_pipeline
-from tidegate.runtime.card import write_card
-from tidegate.runtime.chunks import Chunk, joined
-from tidegate.runtime.numbers import write_table
-from tidegate.runtime.pulse import Pulse
-from tidegate.runtime.report import released_numbers, write_report
+from tidegate.pipeline.status import Pulse
+from tidegate.report.card import write_card
+from tidegate.report.numbers import write_table
+from tidegate.report.report import released_numbers, write_report
+from tidegate.sinks.chunks import Chunk, joined
 from tidegate.testing.entropy import fixed_entropy, zero_noise
 from tidegate.web import Service, Settings
 

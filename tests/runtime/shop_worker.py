@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tidegate.runtime import (
+    pruning,  # FIXME
+    stream,  # FIXME
+    streams,  # FIXME
+)
 from tidegate.runtime.parts import amendments_of
 from tidegate.runtime.store import open_durable
 
@@ -18,7 +23,6 @@ from tidegate.config import Queries, parse_queries
 from tidegate.errors import TidegateError
 from tidegate.pipeline import open_pipeline
 from tidegate.pipeline.amend import amend
-from tidegate.runtime import pruning, stream, streams
 from tidegate.testing.entropy import fixed_entropy
 
 PHASE = 20  # steps between two amendments

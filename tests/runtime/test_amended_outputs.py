@@ -20,7 +20,7 @@ from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.pipeline import open_pipeline
 from tidegate.pipeline.amend import amend
 from tidegate.pipeline.receipts import LogIsOlder, written_in
-from tidegate.runtime.errors import AnotherStream
+from tidegate.sinks.errors import AnotherStream
 from tiers import slow
 
 FILES = ["out.csv", "out.jsonl", "out.parquet", "parts/", "parts"]

@@ -18,7 +18,7 @@ from tests.runtime.helpers import open_one, release, settings, verified, write_e
 
 from tidegate.cli import main
 from tidegate.pipeline.errors import LogUnavailable
-from tidegate.runtime.errors import SinkError
+from tidegate.sinks.errors import SinkError
 
 Mount = Callable[[str], Path]
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.runtime.helpers import open_one, publish, release, settings, verified
 
-from tidegate.runtime.sinks import mqtt
+from tidegate.sinks import mqtt
 from waiting import LIMIT, until
 
 

@@ -21,9 +21,9 @@ from tidegate.ingest import open_source
 from tidegate.ingest.errors import InputChanged, SourceUnavailable
 from tidegate.ingest.sources import kafka as module
 from tidegate.ingest.sources.kafka import KafkaSource
-from tidegate.runtime.errors import SinkError
-from tidegate.runtime.sinks import kafka as sink_module
-from tidegate.runtime.sinks.kafka import KafkaSink
+from tidegate.sinks import kafka as sink_module
+from tidegate.sinks.errors import SinkError
+from tidegate.sinks.kafka import KafkaSink
 from waiting import LIMIT
 
 COLUMNS = ("time", "unit", "place")

@@ -15,7 +15,7 @@ from tidegate.config import Config, parse_config
 from tidegate.config.queries import one
 from tidegate.ingest import StepBlock
 from tidegate.pipeline import open_pipeline, read_stream
-from tidegate.runtime.report import write_report
+from tidegate.report.report import write_report
 
 HOURS = 96
 TEXT = """\

@@ -20,8 +20,8 @@ from tidegate.config.errors import ConfigError
 from tidegate.errors import InvalidParameter
 from tidegate.pipeline import open_pipeline
 from tidegate.pipeline.receipts import LogIsOlder
-from tidegate.runtime.errors import AnotherStream, SinkError
-from tidegate.runtime.sinks import postgres as module
+from tidegate.sinks import postgres as module
+from tidegate.sinks.errors import AnotherStream, SinkError
 from tidegate.testing import fixed_entropy
 
 TIDE = ('name = "Uniform"', 'name = "Tide"\ndelay = 4')

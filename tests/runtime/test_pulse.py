@@ -23,12 +23,12 @@ from tidegate.cli import main
 from tidegate.clock.steps import PublicClock
 from tidegate.config import read_queries
 from tidegate.errors import InvalidParameter
+from tidegate.pipeline import status as pulse
 from tidegate.pipeline.backup import verify_log
 from tidegate.pipeline.logs import LogReader
-from tidegate.runtime import pulse
-from tidegate.runtime.errors import SinkError, SinkUnavailable
-from tidegate.runtime.notify import Notifier
-from tidegate.runtime.pulse import Heartbeat, Pulse
+from tidegate.pipeline.notify import Notifier
+from tidegate.pipeline.status import Heartbeat, Pulse
+from tidegate.sinks.errors import SinkError, SinkUnavailable
 from waiting import LIMIT, until
 
 

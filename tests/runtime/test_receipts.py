@@ -14,9 +14,9 @@ from tidegate.config import Config
 from tidegate.errors import InvalidParameter
 from tidegate.ingest import blocks as blocks_module
 from tidegate.pipeline.receipts import LogIsOlder, Origin, cost, parsed
-from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.errors import AnotherStream, SinkError
-from tidegate.runtime.sinks.text import TextFileSink
+from tidegate.sinks.chunks import Chunk
+from tidegate.sinks.errors import AnotherStream, SinkError
+from tidegate.sinks.text import TextFileSink
 from tiers import slow
 
 FILES = ["out.csv", "out.jsonl", "out.parquet", "parts/"]

@@ -18,11 +18,11 @@ from tidegate.cli import main
 from tidegate.config import parse_queries
 from tidegate.ingest import StepBlock
 from tidegate.pipeline import open_pipeline
-from tidegate.runtime.accuracy import Accuracy
-from tidegate.runtime.card import card
-from tidegate.runtime.pictures import SMALL, _grid, averages, bins_of, moved, png
-from tidegate.runtime.report import _chosen, write_report
-from tidegate.runtime.wording import Words
+from tidegate.report.accuracy import Accuracy
+from tidegate.report.card import card
+from tidegate.report.pictures import SMALL, _grid, averages, bins_of, moved, png
+from tidegate.report.report import _chosen, write_report
+from tidegate.report.wording import Words
 
 ABOUT = """
 [about]

@@ -9,9 +9,9 @@ import pytest
 from tests.pipeline.streams import places, settings
 
 from tidegate.pipeline import open_pipeline
-from tidegate.runtime.card import write_card
-from tidegate.runtime.numbers import write_table
-from tidegate.runtime.report import released_numbers, write_report
+from tidegate.report.card import write_card
+from tidegate.report.numbers import write_table
+from tidegate.report.report import released_numbers, write_report
 from tidegate.testing.entropy import fixed_entropy
 
 # a head commits to a salt that nobody knows; the moment is when the report was written

@@ -19,13 +19,13 @@ from tests.runtime.helpers import open_one, release, settings
 from tidegate.core.errors import LogMismatch
 from tidegate.errors import InvalidParameter
 from tidegate.releases import Release, Status
-from tidegate.runtime.chunks import Chunk, joined
-from tidegate.runtime.errors import SinkError
-from tidegate.runtime.sinks import open_sink
-from tidegate.runtime.sinks.layout import Layout, plain
-from tidegate.runtime.sinks.parquet import PART, ParquetFolderSink
-from tidegate.runtime.sinks.rounding import rounded
-from tidegate.runtime.sinks.text import TextFileSink
+from tidegate.sinks import open_sink
+from tidegate.sinks.chunks import Chunk, joined
+from tidegate.sinks.errors import SinkError
+from tidegate.sinks.layout import Layout, plain
+from tidegate.sinks.parquet import PART, ParquetFolderSink
+from tidegate.sinks.rounding import rounded
+from tidegate.sinks.text import TextFileSink
 
 
 def layout(form: str = "wide", labels: tuple[str, ...] = ("a", "b"), revised: bool = False) -> Layout:

@@ -13,7 +13,7 @@ import tidegate as tg
 from tidegate.core.errors import LogMismatch
 from tidegate.ingest.errors import MissingReading
 from tidegate.pipeline.errors import LogBusy
-from tidegate.runtime.errors import SinkError
+from tidegate.sinks.errors import SinkError
 
 COUNTS = np.arange(24, dtype=np.int64).reshape(12, 2)
 

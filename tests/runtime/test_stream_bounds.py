@@ -19,8 +19,8 @@ from tidegate.errors import LedgerError
 from tidegate.ingest import open_source
 from tidegate.ingest.blocks import block_steps
 from tidegate.ingest.sources.text import PIECE
-from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.sinks.text import TextFileSink
+from tidegate.sinks.chunks import Chunk
+from tidegate.sinks.text import TextFileSink
 
 
 def test_pieces_of_a_file_are_bounded(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from tests.web.test_sending import CLIENT, events, post, posted_text, record
 from tidegate.config import parse_config
 from tidegate.errors import InvalidParameter
 from tidegate.releases import Release
-from tidegate.runtime import Chunk
+from tidegate.sinks.chunks import Chunk
 from tidegate.web import Service, limits
 from tidegate.web.alarms import Alarm, Alarms
 from tidegate.web.driver import read_map

@@ -64,7 +64,7 @@ def audit(
     from tidegate.audit.auditor import audit as run_audit
     from tidegate.audit.verdicts import CLEAN, Finding
     from tidegate.errors import InvalidParameter
-    from tidegate.runtime.files import PNG, check_earlier
+    from tidegate.sinks.files import PNG, check_earlier
 
     if not mechanism and replay is None:
         raise InvalidParameter("mechanism", mechanism, "given, or else --replay", "name one of the two")

@@ -32,10 +32,10 @@ def card(
     from tidegate.config import read_queries
     from tidegate.config.places import check_output
     from tidegate.errors import InvalidParameter
-    from tidegate.runtime.card import card_of_all
-    from tidegate.runtime.learnt import read_clips
-    from tidegate.runtime.plain_yaml import to_yaml
-    from tidegate.runtime.registry import recorded_history, registry_record, write_record
+    from tidegate.report.card import card_of_all
+    from tidegate.report.learnt import read_clips
+    from tidegate.report.plain_yaml import to_yaml
+    from tidegate.report.registry import recorded_history, registry_record, write_record
 
     if out is not None and not registry:
         raise InvalidParameter(

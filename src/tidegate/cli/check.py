@@ -32,7 +32,7 @@ def check(
     """
     from tidegate.config import read_queries
     from tidegate.errors import TidegateError, without_secrets
-    from tidegate.runtime.wording import Words
+    from tidegate.report.wording import Words
 
     found: list[tuple[str, bool, str]] = []
 
@@ -119,10 +119,7 @@ def _ledger(queries: Queries) -> str:
     from tidegate.errors import InvalidInput
     from tidegate.pipeline import read_stream
     from tidegate.pipeline.logs import log_exists, refuse_earlier_in_database, replication
-    from tidegate.pipeline.mechanisms import on_core
 
-    for part in queries.parts:
-        on_core(part.mechanism)
     if is_url(queries.ledger):
         refuse_earlier_in_database(queries.ledger)
     if log_exists(queries.ledger):

@@ -59,7 +59,6 @@ def run_demo(out: Path, weeks: int, epsilon: str, window: int, *, quiet: bool) -
     from tidegate.exact import whole
     from tidegate.ingest import Contributions
     from tidegate.mechanisms import Uniform
-    from tidegate.pipeline.mechanisms import on_core
     from tidegate.policy import WEvent
 
     window = whole("window", window)
@@ -88,16 +87,16 @@ def run_demo(out: Path, weeks: int, epsilon: str, window: int, *, quiet: bool) -
         )
         plain = Uniform(policy, columns=columns)
         for one in (mechanism, plain):
-            open_session(on_core(one)).push_batch(counts * 0)  # of its own, on zeros, that publishes nothing
+            open_session(one).push_batch(counts * 0)  # of its own, on zeros, that publishes nothing
         watch.stop("compiling")
 
         begin("releasing")
         log = MemoryLog()
-        releases = open_session(on_core(mechanism), log).push_batch(counts)
+        releases = open_session(mechanism, log).push_batch(counts)
         watch.stop("releasing")
         verified = verify(log.rows())
         # a second release would cost a second budget; this one is of made-up data, and is shown to compare
-        rival = open_session(on_core(plain)).push_batch(counts)
+        rival = open_session(plain).push_batch(counts)
 
         begin("writing files and the picture")
         from tidegate.cli.pictures import draw_demo

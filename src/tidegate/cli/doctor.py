@@ -130,9 +130,8 @@ def _ledger() -> str | None:
     from tidegate.core.verify import verify
     from tidegate.mechanisms import Uniform
     from tidegate.pipeline.logs import rows_of
-    from tidegate.pipeline.mechanisms import on_core
 
-    mechanism = on_core(Uniform(tg.WEvent(epsilon="1", w=3), columns=2))
+    mechanism = Uniform(tg.WEvent(epsilon="1", w=3), columns=2)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "doctor.ledger"
         for step in (1, 2):

@@ -26,8 +26,8 @@ def explain(
     import textwrap
 
     from tidegate.config import read_queries
-    from tidegate.runtime.explanation import explain as sentences
-    from tidegate.runtime.learnt import read_clips
+    from tidegate.report.explanation import explain as sentences
+    from tidegate.report.learnt import read_clips
 
     queries = read_queries(config, follow=True)
     read_clips(queries)

@@ -237,7 +237,7 @@ def init(
 
 def in_words(config: Config, wrong: float) -> str:
     """How far released values will be off, in the unit of the values."""
-    from tidegate.runtime.wording import Words
+    from tidegate.report.wording import Words
 
     query = config.query
     shown = f"{wrong:,.0f}" if wrong >= 100 else f"{wrong:.3g}"

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from tidegate.config import Config, Queries
     from tidegate.pipeline import Pipeline
-    from tidegate.runtime.chunks import Chunk
-    from tidegate.runtime.pulse import Pulse
+    from tidegate.pipeline.status import Pulse
+    from tidegate.sinks.chunks import Chunk
 
 LAST = 6  # releases that are shown
 WIDEST = 6  # columns that are shown
@@ -247,7 +247,7 @@ def watching(queries: Queries, *, live: bool, quiet: bool) -> Iterator[Watchers]
 
     console: Console = Console(stderr=True)
     if queries.first.run.log == "json":
-        from tidegate.runtime.journal import Journal
+        from tidegate.pipeline.journal import Journal
 
         names = [config.name for config in queries.parts]
         yield Watchers({name: Journal(name if queries.listed else "") for name in names})

@@ -94,7 +94,7 @@ def plan(
     from tidegate.plan.picture import draw_plan
     from tidegate.plan.target import reach, read_target
     from tidegate.policy import Event, WEvent
-    from tidegate.runtime.files import PNG, check_earlier
+    from tidegate.sinks.files import PNG, check_earlier
 
     whole("delay", delay, least=0)
     if config is not None and query is None and _several(config):
@@ -261,8 +261,8 @@ def read_settings(file: Path, name: str | None = None) -> Settings:
     from tidegate.config import read_queries
     from tidegate.config.auto import steps_of_a_day
     from tidegate.config.queries import read_query
-    from tidegate.runtime.accuracy import likely_level, step_seconds
-    from tidegate.runtime.learnt import at_what_was_learnt, read_clips
+    from tidegate.report.accuracy import likely_level, step_seconds
+    from tidegate.report.learnt import at_what_was_learnt, read_clips
 
     read_query(file, name, follow=True)  # refuses several queries without a name; a plan needs no end
     queries = read_queries(file, follow=True)
@@ -299,7 +299,7 @@ def released_values(queries: Queries, name: str) -> npt.NDArray[np.float64] | No
     from tidegate.core.errors import LogMismatch
     from tidegate.pipeline import read_stream
     from tidegate.pipeline.logs import log_exists
-    from tidegate.runtime.report import released_numbers
+    from tidegate.report.report import released_numbers
 
     if not log_exists(queries.ledger):
         return None
@@ -318,7 +318,7 @@ def released_values(queries: Queries, name: str) -> npt.NDArray[np.float64] | No
 def _of_learning(config: Config) -> str:
     """What a plan has to say where the clip of values is learnt; else empty."""
     from tidegate.mechanisms.clipped_records import ClippedRecords
-    from tidegate.runtime.learnt import learnt_clip
+    from tidegate.report.learnt import learnt_clip
 
     if not isinstance(config.mechanism, ClippedRecords):
         return ""

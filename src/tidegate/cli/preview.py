@@ -50,8 +50,8 @@ def preview(
     from tidegate.config.queries import Queries, read_query
     from tidegate.errors import InvalidParameter
     from tidegate.plan.predict import number
-    from tidegate.runtime.accuracy import likely_level
-    from tidegate.runtime.files import check_report
+    from tidegate.report.accuracy import likely_level
+    from tidegate.sinks.files import check_report
 
     queries = stream = read_queries(config)
     if query is not None or queries.first.edition:  # editions of a step show the same numbers several times
@@ -113,9 +113,9 @@ def run_preview(queries: Queries, levels: Sequence[float], folder: Path, report:
     import numpy as np
 
     from tidegate.pipeline import open_pipeline
-    from tidegate.runtime.accuracy import accuracy
-    from tidegate.runtime.report import released_numbers, write_report
-    from tidegate.runtime.wording import Words, title_of_all
+    from tidegate.report.accuracy import accuracy
+    from tidegate.report.report import released_numbers, write_report
+    from tidegate.report.wording import Words, title_of_all
 
     title = f"Made up: {title_of_all(queries.parts)}"
     made = replace(queries, parts=tuple(_made(part, folder, title) for part in queries.parts))
@@ -188,7 +188,7 @@ def made_up(parts: Sequence[Config], levels: Sequence[float]) -> list[list[StepB
     from tidegate.noise.fixed import FixedEntropy
     from tidegate.plan import Description
     from tidegate.queries.relations import adjusted
-    from tidegate.runtime.accuracy import step_seconds
+    from tidegate.report.accuracy import step_seconds
 
     season = steps_of_a_day(step_seconds(parts[0]))
     steps = min(parts[0].steps.count or LONGEST, 20_000)

@@ -125,7 +125,7 @@ def release(
         once=until is not None,
     )
     if card is not None:
-        from tidegate.runtime.card import write_card
+        from tidegate.report.card import write_card
 
         write_card(card, queries.parts, done["history"])
         done["card"] = str(card)
@@ -148,9 +148,9 @@ def _check_outputs(queries: Queries, report: Path | None, card: Path | None, tab
     """Refuse reports, cards and tables that would replace anything else, before anything is charged."""
     from tidegate.config.places import check_output
     from tidegate.errors import InvalidParameter
-    from tidegate.runtime.card import check_card
-    from tidegate.runtime.files import check_report
-    from tidegate.runtime.numbers import check_table
+    from tidegate.report.card import check_card
+    from tidegate.report.numbers import check_table
+    from tidegate.sinks.files import check_report
 
     outputs = (("report", report, check_report), ("card", card, check_card), ("table", table, check_table))
     seen: dict[Path, str] = {}
@@ -179,7 +179,7 @@ def run_release(
     from tidegate.cli.live import watching
     from tidegate.ingest import PublicClock
     from tidegate.pipeline import open_pipeline
-    from tidegate.runtime.pulse import Heartbeat, Pulse
+    from tidegate.pipeline.status import Heartbeat, Pulse
     from tidegate.system import system_notice
 
     with (
@@ -214,15 +214,15 @@ def run_release(
             released = [pipeline.released[part.name] for part in queries.parts]
             if report is not None:
                 watcher.stage("writing the report")
-                from tidegate.runtime.report import write_report
+                from tidegate.report.report import write_report
 
                 verification = pipeline.verify()  # a report is about all steps
                 write_report(report, released, verification, compare_truth=compare_truth)
                 done |= {"ledger": str(verification), "ledger_ok": verification.ok, "report": str(report)}
             if table is not None:
                 watcher.stage("writing the table")
-                from tidegate.runtime.numbers import write_table
-                from tidegate.runtime.report import released_numbers
+                from tidegate.report.numbers import write_table
+                from tidegate.report.report import released_numbers
 
                 write_table(table, released_numbers(released))
                 done["table"] = str(table)
@@ -290,8 +290,8 @@ def told_of_waiting(intake: Intake, watcher: Any) -> Iterator[None]:
 
 def _summary(pipeline: Pipeline, before: int, ok: bool, verified: str) -> dict[str, Any]:
     from tidegate.errors import without_secrets
-    from tidegate.runtime.learnt import learnt_clip, learnt_nothing, released_by
-    from tidegate.runtime.wording import Words
+    from tidegate.report.learnt import learnt_clip, learnt_nothing, released_by
+    from tidegate.report.wording import Words
 
     queries = pipeline.queries
     first, listed = queries.first, queries.listed
@@ -344,9 +344,9 @@ def _summary(pipeline: Pipeline, before: int, ok: bool, verified: str) -> dict[s
 
 def _accuracy(released: Released) -> dict[str, Any] | None:
     """How far the last releases are off, as they themselves say, and what would help where that is too far."""
-    from tidegate.runtime.accuracy import accuracy
-    from tidegate.runtime.chunks import joined, latest
-    from tidegate.runtime.wording import Words
+    from tidegate.report.accuracy import accuracy
+    from tidegate.report.wording import Words
+    from tidegate.sinks.chunks import joined, latest
 
     config = released.config
     recent = joined(released.chunks(max(0, released.number - RECENT)), config.query.width)

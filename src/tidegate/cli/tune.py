@@ -101,7 +101,7 @@ def tune(
 def together(config: Config, epsilon: Fraction) -> str:
     """What tuning and stream cost in one window."""
     from tidegate.exact import show
-    from tidegate.runtime.wording import budget_in_words
+    from tidegate.report.wording import budget_in_words
 
     policy = config.policy
     if policy.epsilon is None:
@@ -119,7 +119,6 @@ def measured(
     from tidegate.core.session import Session
     from tidegate.errors import InvalidInput
     from tidegate.pipeline.logs import refuse_earlier
-    from tidegate.pipeline.mechanisms import on_core
 
     path, names = log_of(config), cell_names(config, histograms)
     mechanism = tuning(len(names), epsilon, len(histograms), config.policy.adjacency)
@@ -128,7 +127,7 @@ def measured(
         None if path.exists() else read_cells(config, largest)
     )  # what cannot be read leaves no log behind
     try:
-        session = Session(on_core(mechanism), path, about={"": names})
+        session = Session(mechanism, path, about={"": names})
     except LogMismatch:
         raise InvalidInput(
             f"these data were tuned on before, as {path} says, with another input, ε, largest value, unit or "

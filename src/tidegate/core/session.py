@@ -885,9 +885,7 @@ class Session:
             own = [next(parts) for _ in range(count)]
             if scope in known:
                 query = known[scope]
-                found[query.name] = _releases(
-                    query.mechanism, query.unit, charges.first, own, charges.units
-                )
+                found[query.name] = _releases(query.mechanism, query.unit, charges.first, own, charges.units)
         return found
 
     def _again(self, query: Query, content: Content) -> Any:

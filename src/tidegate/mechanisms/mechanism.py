@@ -268,24 +268,9 @@ class Mechanism(ABC):
         return KINDS[self.noise_kind]
 
     @property
-    def enforced(self) -> bool:
-        """Whether a ledger may hold a run to its budget: not so for printed calibrations, which overspend."""
-        return getattr(self, "calibration", "sound") == "sound"
-
-    def refuse_printed(self) -> None:
-        """Refuse to begin with a printed calibration: no account can hold it."""
-        if not self.enforced:
-            raise InvalidParameter("calibration", getattr(self, "calibration", ""), "'sound'", "leave it out")
-
-    @property
     def guarantee(self) -> Guarantee:
         """What is proved, under which assumptions; reads as a sentence."""
-        proved = (type(self).__name__, self.policy, self.assumptions)
-        return Guarantee(*proved) if self.enforced else Guarantee(*proved, "paper", self.printed_loss())
-
-    def printed_loss(self) -> Fraction | None:
-        """How many times its budget a printed calibration loses; None: more than once, by a number that is not known."""
-        return None
+        return Guarantee(type(self).__name__, self.policy, self.assumptions)
 
     # what a session asks; see `tidegate.core.mechanism` ----------------------------------------------------------
 

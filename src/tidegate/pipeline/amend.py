@@ -20,12 +20,15 @@ from tidegate.core.scope import Book, part_of
 from tidegate.core.session import Session, charges_of, plan_amendment
 from tidegate.errors import without_secrets
 from tidegate.pipeline.logs import LogReader, log_exists, open_log
-from tidegate.pipeline.mechanisms import on_core
 from tidegate.pipeline.numbered import SAID
 from tidegate.pipeline.pipeline import lock_of
 from tidegate.pipeline.reading import about_of, difference
 from tidegate.pipeline.spool import Spool
 
+EDITIONS = (
+    "a stream whose steps have editions cannot be amended, because these stand at different steps; begin a new stream "
+    "with another ledger, whose budget adds to this one's."
+)
 FIXED = ("steps", "unit")  # of what is said about a query
 
 
@@ -121,7 +124,7 @@ def _steps(log: LogReader, book: Book) -> tuple[int, dict[str, int]]:
 def _mechanisms(queries: Queries) -> Mapping[str, Mechanism]:
     """Each with the whole budget, of which the session gives it its share."""
     parts = (part for edition in queries.editions for part in edition)
-    return {part.name: part_of(on_core(part.mechanism), 1 / part.share) for part in parts}
+    return {part.name: part_of(part.mechanism, 1 / part.share) for part in parts}
 
 
 def _check(queries: Queries, log: LogReader, book: Book) -> None:
@@ -137,7 +140,11 @@ def _check(queries: Queries, log: LogReader, book: Book) -> None:
             "some output may lack releases; start the stream once with its earlier configuration, and stop it when all "
             "outputs have been written."
         )
-    first = next(iter(book.description["queries"].values()))["about"]
+    if len(queries.editions) > 1 or any(
+        "edition" in (query["about"] or {}) for query in book.description["queries"].values()
+    ):
+        raise LogMismatch(EDITIONS)
+    first = next(iter(book.description["queries"].values()))["about"] or {}
     now = next(iter(about_of(queries).values()))
     for part in FIXED:
         changed = difference(_without_count(first.get(part)), _without_count(now.get(part)), part)

@@ -21,7 +21,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.pipeline.logs import LogReader
 from tidegate.pipeline.numbered import State
 from tidegate.pipeline.spool import Spool
-from tidegate.runtime.files import sync_path, unused_name
+from tidegate.sinks.files import sync_path, unused_name
 
 ENDING = ".releases"
 LEAST = 1000  # steps that stay in the log at least, if nothing else is said

@@ -24,7 +24,7 @@ from tidegate.pipeline import spool
 from tidegate.pipeline.archive import ENDING, read_archive, whole
 from tidegate.pipeline.heads import Head, check_heads
 from tidegate.pipeline.logs import connect_reading, rows_of
-from tidegate.runtime.files import sync_path, unused_name
+from tidegate.sinks.files import sync_path, unused_name
 
 SIDES = ("", "-wal", "-shm", "-journal")
 

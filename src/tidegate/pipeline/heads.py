@@ -16,7 +16,7 @@ from tidegate.core.commit import Row
 from tidegate.core.errors import LogDamaged
 from tidegate.errors import InvalidParameter
 from tidegate.pipeline.receipts import LogIsOlder, parsed
-from tidegate.runtime.errors import AnotherStream
+from tidegate.sinks.errors import AnotherStream
 
 TEXT = re.compile(r"(\d{1,18}):([0-9a-f]{64})")
 

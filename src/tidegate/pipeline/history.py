@@ -26,13 +26,12 @@ from tidegate.core.session import charges_of, releases_of
 from tidegate.core.verify import account_from
 from tidegate.errors import TidegateError
 from tidegate.ingest.columns import OTHER
-from tidegate.pipeline.mechanisms import on_core
 from tidegate.pipeline.numbered import BEGINNING, Masks, ReleaseReader
 from tidegate.pipeline.released import Released
 from tidegate.pipeline.spending import Spending, window_units
 from tidegate.policy import Policy
 from tidegate.releases import Status, Values
-from tidegate.runtime.chunks import Chunk, joined, latest
+from tidegate.sinks.chunks import Chunk, joined, latest
 
 Rows = Callable[[int], Iterator[Row]]  # all rows from a number on
 CHARGED = (PUSHED, HALTED, EVENT)
@@ -257,7 +256,7 @@ def rebuilt(described: Mapping[str, Any]) -> Mechanism | None:
     Examples
     --------
     >>> import tidegate as tg
-    >>> uniform = on_core(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=3), columns=2, noise="laplace"))
+    >>> uniform = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=3), columns=2, noise="laplace")
     >>> rebuilt(uniform.describe()) == uniform
     True
     """
@@ -271,7 +270,7 @@ def rebuilt(described: Mapping[str, Any]) -> Mechanism | None:
     for law in LAWS if "noise" in names else (None,):
         try:
             noise = {} if law is None else {"noise": law}
-            found = on_core(kind(policy_of(wanted["policy"]), **given, **noise))
+            found: Mechanism = kind(policy_of(wanted["policy"]), **given, **noise)
         except (TidegateError, TypeError, ValueError, KeyError, AttributeError):
             continue
         if json.loads(json.dumps(found.describe())) == wanted:

@@ -23,10 +23,10 @@ from tidegate.core.mechanism import Mechanism
 from tidegate.core.scope import Scope
 from tidegate.core.session import charges_of
 from tidegate.intervals import Fold
+from tidegate.pipeline.gaps import Gaps
 from tidegate.pipeline.spending import Spending
 from tidegate.releases import Releases, Status
-from tidegate.runtime.chunks import Chunk, joined
-from tidegate.runtime.gaps import Gaps
+from tidegate.sinks.chunks import Chunk, joined
 
 Mask = npt.NDArray[np.bool_]
 Masks = Callable[[str, int, int], "Mask | None"]

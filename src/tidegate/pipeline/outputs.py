@@ -13,11 +13,11 @@ from tidegate.errors import InvalidParameter
 from tidegate.noise import Law
 from tidegate.pipeline.delivery import SinkState
 from tidegate.pipeline.receipts import ENDING
-from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.errors import SinkError
-from tidegate.runtime.sinks import Sink, open_sink
-from tidegate.runtime.sinks.answers import AnswerFileSink, Beside
-from tidegate.runtime.sinks.layout import Layout
+from tidegate.sinks import Sink, open_sink
+from tidegate.sinks.answers import AnswerFileSink, Beside
+from tidegate.sinks.chunks import Chunk
+from tidegate.sinks.errors import SinkError
+from tidegate.sinks.layout import Layout
 
 
 class NullSink(Sink):

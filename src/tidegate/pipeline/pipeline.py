@@ -38,11 +38,11 @@ from tidegate.exact import show
 from tidegate.ingest import Intake, Several, StepBlock
 from tidegate.ingest.query import MISSING
 from tidegate.pipeline.archive import Archives
+from tidegate.pipeline.clock import check_clock, check_closed
 from tidegate.pipeline.delivery import NullObserver, Observer, SinkState
 from tidegate.pipeline.errors import LogUnavailable
 from tidegate.pipeline.lock import StreamLock
 from tidegate.pipeline.logs import LogReader, log_exists, open_log, unusable
-from tidegate.pipeline.mechanisms import on_core
 from tidegate.pipeline.numbered import no_releases_after
 from tidegate.pipeline.outputs import (
     NullSink,
@@ -63,8 +63,7 @@ from tidegate.pipeline.reading import (
 )
 from tidegate.pipeline.receipts import LogIsOlder, Origin, Receipt, Written
 from tidegate.pipeline.spool import Mark, Spool
-from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.clock import check_clock, check_closed
+from tidegate.sinks.chunks import Chunk
 
 SYNC_EVERY = 1.0  # seconds between two checkpoints of the sinks
 SHUTDOWN = 5.0  # seconds that a sink gets when the process was asked to end
@@ -112,7 +111,7 @@ class Pipeline:
         self.editions = queries.editions  # each in the order in which ingest has its queries side by side
         self.parts: list[Config] = [part for edition in self.editions for part in edition]
         self.observers = {part.name: (observers or {}).get(part.name, NullObserver()) for part in self.parts}
-        self.mechanisms = {part.name: on_core(part.mechanism) for part in self.parts}  # with their shares
+        self.mechanisms = {part.name: part.mechanism for part in self.parts}  # with their shares
         self.session = _session(
             {part.name: part_of(self.mechanisms[part.name], 1 / part.share) for part in self.parts},
             log,

@@ -27,11 +27,10 @@ from tidegate.ingest.query import MISSING
 from tidegate.pipeline.archive import Archives
 from tidegate.pipeline.heads import Head
 from tidegate.pipeline.logs import LogReader
-from tidegate.pipeline.mechanisms import on_core
 from tidegate.pipeline.numbered import BEGINNING, ReleaseReader, State
 from tidegate.pipeline.released import Released
 from tidegate.pipeline.spool import Spool
-from tidegate.runtime.chunks import Chunk
+from tidegate.sinks.chunks import Chunk
 
 
 class Reading:
@@ -150,7 +149,7 @@ class StreamReader:
                 raise LogMismatch(f"the log {self.log.shown} has no commit yet; start the stream first.")
             book = self.books[-1][1]
             parts = [part for edition in queries.editions for part in edition]
-            mechanisms = {part.name: on_core(part.mechanism) for part in parts}
+            mechanisms = {part.name: part.mechanism for part in parts}
             check_same(queries, mechanisms, book)
             scopes = {scope.name: scope for scope in book.alive}
             self._reading = Reading(parts, mechanisms, scopes, self._spool, self.archives)

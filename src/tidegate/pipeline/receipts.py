@@ -22,8 +22,8 @@ from tidegate.core.errors import LogMismatch
 from tidegate.core.log import Log
 from tidegate.exact import show
 from tidegate.policy.budget import Approximate, Budget, ZeroConcentrated
-from tidegate.runtime.errors import AnotherStream, SinkError
-from tidegate.runtime.files import replacing
+from tidegate.sinks.errors import AnotherStream, SinkError
+from tidegate.sinks.files import replacing
 
 ENDING = ".receipt"
 SLOT = 256  # bytes of a note; within a sector, so that it is never half written

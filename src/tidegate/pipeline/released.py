@@ -18,7 +18,7 @@ from tidegate.core.session import charges_of
 from tidegate.ingest.query import MISSING
 from tidegate.pipeline.numbered import Masks, ReleaseReader
 from tidegate.pipeline.spending import Spending, window_units
-from tidegate.runtime.chunks import Chunk, Integers
+from tidegate.sinks.chunks import Chunk, Integers
 
 if TYPE_CHECKING:
     from tidegate.pipeline.reading import Reading

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tidegate.config import Config
 from tidegate.errors import InvalidParameter
 from tidegate.pipeline.published import Transcript
-from tidegate.runtime.chunks import Chunk, joined, newest
+from tidegate.sinks.chunks import Chunk, joined, newest
 from tidegate.web.alarms import Alarms
 
 Values = npt.NDArray[np.float64]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.config import Config
 from tidegate.pipeline import Pipeline
-from tidegate.runtime.chunks import Chunk, Integers, Values
+from tidegate.sinks.chunks import Chunk, Integers, Values
 from tidegate.web.alarms import read_alarms
 from tidegate.web.board import WARM, Board
 from tidegate.web.encoding import Encoder

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidegate.errors import TidegateError
-from tidegate.runtime.journal import log
+from tidegate.pipeline.journal import log
 from tidegate.web import limits
 from tidegate.web.answers import CROWDED, Refused, answer
 from tidegate.web.connections import peer

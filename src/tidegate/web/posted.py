@@ -19,7 +19,7 @@ from tidegate.ingest.blocks import MOST_CELLS, StepBlock
 from tidegate.ingest.held import Held
 from tidegate.ingest.several import needed
 from tidegate.pipeline import Pipeline
-from tidegate.runtime.journal import log
+from tidegate.pipeline.journal import log
 from tidegate.web import limits
 from tidegate.web.driver import Clock, Driver
 from tidegate.web.parsing import Parser

@@ -17,8 +17,8 @@ from starlette.responses import Response, StreamingResponse
 from tidegate.config import Config
 from tidegate.errors import InvalidParameter
 from tidegate.exact import show
-from tidegate.runtime.chunks import CONFIDENCE
-from tidegate.runtime.wording import Words
+from tidegate.report.wording import Words
+from tidegate.sinks.chunks import CONFIDENCE
 from tidegate.version import __version__
 from tidegate.web import limits
 from tidegate.web.answers import CROWDED, JSON, Parameter, Refused, Route, answer, read_query, reads

@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.config import Config
 from tidegate.exact import show
 from tidegate.policy import Approximate, Pure, ZeroConcentrated
-from tidegate.runtime.wording import Words, several
+from tidegate.report.wording import Words, several
 
 
 def duration(seconds: float) -> str:

@@ -29,15 +29,18 @@ class OneRow:
 
     def __init__(self, source: Source, stream: str) -> None:
         self._source, self._stream = source, stream
+        self._kept: dict[tuple[int, int], Words] = {}
         self.name, self.marked = source.name, source.marked
 
     def words(self, stream: str, step: int, draws: int, elements: Elements, first: int, count: int) -> Words:
-        """Words, all rows alike if they are of that stream."""
+        """Words; of that stream those of the first step, also in later calls."""
         found = self._source.words(stream, step, draws, elements, first, count)
-        if stream == self._stream and len(elements):
-            columns = draws if 0 < draws < len(elements) else len(elements)
-            found = found[:, np.arange(len(elements)) % columns]
-        return found
+        if stream != self._stream or not len(elements):
+            return found
+        columns = np.asarray(elements) % max(draws, 1)
+        for at, column in enumerate(columns.tolist()):
+            self._kept.setdefault((first, column), found[:, at].copy())
+        return np.stack([self._kept[first, column] for column in columns.tolist()], axis=1)
 
     def word(self, stream: str, step: int, draw: int, index: int) -> int:
         """A word."""

@@ -18,10 +18,10 @@ from tidegate.composition import zcdp_delta
 from tidegate.config import Config
 from tidegate.exact import show
 from tidegate.policy import Approximate, Budget, ZeroConcentrated
-from tidegate.runtime.errors import SinkError
-from tidegate.runtime.files import check_earlier
-from tidegate.runtime.learnt import learnt_clip, released_by
-from tidegate.runtime.wording import Words, budget_in_words, title_of_all
+from tidegate.report.learnt import learnt_clip, released_by
+from tidegate.report.wording import Words, budget_in_words, title_of_all
+from tidegate.sinks.errors import SinkError
+from tidegate.sinks.files import check_earlier
 from tidegate.version import __version__
 
 NOT_STATED = "not stated"

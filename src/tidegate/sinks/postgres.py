@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.errors import InvalidParameter, MissingPart
-from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.errors import AnotherStream, SinkError, SinkUnavailable
-from tidegate.runtime.sinks.layout import Layout
-from tidegate.runtime.sinks.sink import Position, Sink
 from tidegate.servers.postgres import EXAMPLE, ServerAway, ServerRefuses, Session, TableAddress
+from tidegate.sinks.chunks import Chunk
+from tidegate.sinks.errors import AnotherStream, SinkError, SinkUnavailable
+from tidegate.sinks.layout import Layout
+from tidegate.sinks.sink import Position, Sink
 
 AT_ONCE = 20_000  # rows of one transaction
 ANSWER = 10.0  # seconds that the server may take before the stream goes on without it

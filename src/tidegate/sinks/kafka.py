@@ -8,11 +8,11 @@ from contextlib import suppress
 from typing import Any
 
 from tidegate.errors import InvalidParameter, MissingPart
-from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.errors import AnotherStream, SinkError, SinkUnavailable
-from tidegate.runtime.sinks.layout import Layout
-from tidegate.runtime.sinks.sink import Position, Sink
 from tidegate.servers.kafka import TopicAddress, library
+from tidegate.sinks.chunks import Chunk
+from tidegate.sinks.errors import AnotherStream, SinkError, SinkUnavailable
+from tidegate.sinks.layout import Layout
+from tidegate.sinks.sink import Position, Sink
 
 AT_ONCE = 5_000  # records of one transaction
 PATIENCE = 10.0  # seconds to wait for the brokers before the stream goes on without them

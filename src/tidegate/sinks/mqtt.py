@@ -8,11 +8,11 @@ from collections import deque
 from typing import Any
 
 from tidegate.errors import InvalidParameter
-from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.errors import SinkError, SinkUnavailable
-from tidegate.runtime.sinks.layout import Layout
-from tidegate.runtime.sinks.sink import Position, Sink
 from tidegate.servers.broker import BrokerAddress
+from tidegate.sinks.chunks import Chunk
+from tidegate.sinks.errors import SinkError, SinkUnavailable
+from tidegate.sinks.layout import Layout
+from tidegate.sinks.sink import Position, Sink
 
 AT_ONCE = 1000  # messages between two waits
 PATIENCE = 2.0  # seconds to wait for the broker's word before the stream goes on without it

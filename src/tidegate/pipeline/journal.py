@@ -12,7 +12,7 @@ from tidegate.errors import without_secrets
 
 if TYPE_CHECKING:
     from tidegate.pipeline import Pipeline
-    from tidegate.runtime.chunks import Chunk
+    from tidegate.sinks.chunks import Chunk
 
 _lock = threading.Lock()
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.errors import SinkError
-from tidegate.runtime.files import earlier_name
+from tidegate.sinks.chunks import Chunk
+from tidegate.sinks.errors import SinkError
+from tidegate.sinks.files import earlier_name
 
 Position = dict[str, Any]
 

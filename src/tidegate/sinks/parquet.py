@@ -8,11 +8,11 @@ from pathlib import Path
 
 import polars as pl
 
-from tidegate.runtime.chunks import Chunk, joined
-from tidegate.runtime.errors import SinkError
-from tidegate.runtime.files import replacing
-from tidegate.runtime.sinks.layout import Layout
-from tidegate.runtime.sinks.sink import FileSink, Position, not_written
+from tidegate.sinks.chunks import Chunk, joined
+from tidegate.sinks.errors import SinkError
+from tidegate.sinks.files import replacing
+from tidegate.sinks.layout import Layout
+from tidegate.sinks.sink import FileSink, Position, not_written
 
 PART = 1000  # releases in one file of a folder
 _KINDS = {"text": pl.String(), "whole": pl.Int64(), "number": pl.Float64()}

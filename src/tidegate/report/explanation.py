@@ -12,8 +12,8 @@ from tidegate.exact import show
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.naming import MOST_NAMES, listed
 from tidegate.policy import Secret, Swellfish
-from tidegate.runtime.learnt import learnt_clip, released_by
-from tidegate.runtime.wording import Words, budget_in_words, odds
+from tidegate.report.learnt import learnt_clip, released_by
+from tidegate.report.wording import Words, budget_in_words, odds
 
 MOST_SPECIFICATIONS = 50
 

@@ -14,7 +14,7 @@ from tidegate.mechanisms import Mechanism
 from tidegate.plan import Description
 from tidegate.plan.remedies import Remedy, remedies
 from tidegate.policy import Policy
-from tidegate.runtime.chunks import Chunk
+from tidegate.sinks.chunks import Chunk
 
 Values = npt.NDArray[np.float64]
 MEAN_OF_HALF = (

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.errors import SinkError
-from tidegate.runtime.sinks.sink import FileSink, Position, Sink, write_out
+from tidegate.sinks.chunks import Chunk
+from tidegate.sinks.errors import SinkError
+from tidegate.sinks.sink import FileSink, Position, Sink, write_out
 
 
 class TextFileSink(FileSink):

@@ -15,7 +15,7 @@ from tidegate.config import Config
 from tidegate.exact import show
 from tidegate.ingest.quantiles import Range
 from tidegate.policy import Approximate, Budget, Event, Pure, Swellfish, User, ZeroConcentrated
-from tidegate.runtime.accuracy import Accuracy, step_seconds, what_would_help
+from tidegate.report.accuracy import Accuracy, step_seconds, what_would_help
 
 HOUR, DAY = 3600, 86_400
 YEAR = 365  # days

@@ -16,12 +16,12 @@ from tidegate.config import Config
 from tidegate.config.relations import relations, signs
 from tidegate.queries.relations import Relation, adjusted
 from tidegate.releases import Status
-from tidegate.runtime.accuracy import half_widths
-from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.errors import SinkError
-from tidegate.runtime.files import check_earlier, replacing
-from tidegate.runtime.sinks.layout import plain
-from tidegate.runtime.sinks.rounding import rounded
+from tidegate.report.accuracy import half_widths
+from tidegate.sinks.chunks import Chunk
+from tidegate.sinks.errors import SinkError
+from tidegate.sinks.files import check_earlier, replacing
+from tidegate.sinks.layout import plain
+from tidegate.sinks.rounding import rounded
 
 Values = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

@@ -9,7 +9,7 @@ from tidegate.config.answer import Answer
 from tidegate.pipeline.outputs import independent_noise
 from tidegate.pipeline.released import Released
 from tidegate.queries.standing import Row
-from tidegate.runtime.sinks.answers import Beside, asked
+from tidegate.sinks.answers import Beside, asked
 
 MOST_ROWS = 10  # of an answer that a report shows
 

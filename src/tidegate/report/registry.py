@@ -23,13 +23,13 @@ from tidegate.naming import listed
 from tidegate.pipeline.logs import LogReader, log_exists
 from tidegate.pipeline.reading import books_of, history_of
 from tidegate.policy import Approximate, Budget, Guarantee, Pure, Swellfish, User, ZeroConcentrated
-from tidegate.runtime.accuracy import step_seconds
-from tidegate.runtime.card import DELTA, budget_with_epsilon, epsilon_of
-from tidegate.runtime.errors import SinkError
-from tidegate.runtime.explanation import explain, published
-from tidegate.runtime.files import check_earlier
-from tidegate.runtime.learnt import released_by
-from tidegate.runtime.wording import Words, several
+from tidegate.report.accuracy import step_seconds
+from tidegate.report.card import DELTA, budget_with_epsilon, epsilon_of
+from tidegate.report.explanation import explain, published
+from tidegate.report.learnt import released_by
+from tidegate.report.wording import Words, several
+from tidegate.sinks.errors import SinkError
+from tidegate.sinks.files import check_earlier
 from tidegate.version import __version__
 
 NEEDED = (

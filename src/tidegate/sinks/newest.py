@@ -12,10 +12,10 @@ import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tidegate.runtime.chunks import Chunk, joined, latest
-from tidegate.runtime.errors import SinkError
-from tidegate.runtime.files import replacing, unused_name
-from tidegate.runtime.sinks.sink import FileSink, Position, Sink, write_out
+from tidegate.sinks.chunks import Chunk, joined, latest
+from tidegate.sinks.errors import SinkError
+from tidegate.sinks.files import replacing, unused_name
+from tidegate.sinks.sink import FileSink, Position, Sink, write_out
 
 Encode = Callable[[Chunk], bytes]
 WHOLE = 'name another location with revisions = "all" in [sink], so that rows are only added'

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from tidegate.errors import InvalidParameter, check_scheme
-from tidegate.runtime.sinks.layout import Layout
-from tidegate.runtime.sinks.newest import NewestFileSink, NewestOutputSink
-from tidegate.runtime.sinks.parquet import ParquetFileSink, ParquetFolderSink, parquet_bytes
-from tidegate.runtime.sinks.sink import Sink
-from tidegate.runtime.sinks.text import StandardOutputSink, TextFileSink
 from tidegate.servers.kafka import is_topic
 from tidegate.servers.postgres import SCHEMES as POSTGRES
 from tidegate.servers.postgres import is_table
+from tidegate.sinks.layout import Layout
+from tidegate.sinks.newest import NewestFileSink, NewestOutputSink
+from tidegate.sinks.parquet import ParquetFileSink, ParquetFolderSink, parquet_bytes
+from tidegate.sinks.sink import Sink
+from tidegate.sinks.text import StandardOutputSink, TextFileSink
 
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 
@@ -37,15 +37,15 @@ def open_sink(
     """
     check_scheme("location", location, ("mqtt", "mqtts", "kafka", *POSTGRES))
     if is_topic(location):
-        from tidegate.runtime.sinks.kafka import KafkaSink
+        from tidegate.sinks.kafka import KafkaSink
 
         return KafkaSink(location, layout)
     if is_table(location):
-        from tidegate.runtime.sinks.postgres import PostgresSink
+        from tidegate.sinks.postgres import PostgresSink
 
         return PostgresSink(location, layout)
     if location.startswith(("mqtt:", "mqtts:")):
-        from tidegate.runtime.sinks.mqtt import MqttSink
+        from tidegate.sinks.mqtt import MqttSink
 
         return MqttSink(location, layout)
     if location == "-":

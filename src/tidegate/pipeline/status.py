@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.config import Config
 from tidegate.errors import TidegateError, without_secrets
-from tidegate.runtime.errors import SinkError
-from tidegate.runtime.files import check_earlier, replacing
-from tidegate.runtime.notify import Notifier
+from tidegate.pipeline.notify import Notifier
+from tidegate.sinks.errors import SinkError
+from tidegate.sinks.files import check_earlier, replacing
 from tidegate.version import __version__
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ import numpy as np
 
 from tidegate.queries.standing import Known, Operator, RatioOfTwo, Row
 from tidegate.releases import Status
-from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.errors import SinkError
-from tidegate.runtime.files import earlier_name
-from tidegate.runtime.sinks.layout import plain
-from tidegate.runtime.sinks.rounding import rounded
-from tidegate.runtime.sinks.sink import Position
-from tidegate.runtime.sinks.text import TextFileSink
+from tidegate.sinks.chunks import Chunk
+from tidegate.sinks.errors import SinkError
+from tidegate.sinks.files import earlier_name
+from tidegate.sinks.layout import plain
+from tidegate.sinks.rounding import rounded
+from tidegate.sinks.sink import Position
+from tidegate.sinks.text import TextFileSink
 
 HEADER = ("time", "step", "column", "value", "low", "high")
 

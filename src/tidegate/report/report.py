@@ -23,16 +23,13 @@ from tidegate.pipeline.reading import books_of, history_of
 from tidegate.pipeline.released import Released
 from tidegate.policy import Approximate, Budget, ZeroConcentrated
 from tidegate.releases import Status
-from tidegate.runtime.accuracy import Accuracy, accuracy, step_seconds
-from tidegate.runtime.answered import answered
-from tidegate.runtime.card import card_of_all
-from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.errors import SinkError
-from tidegate.runtime.files import check_report, replacing
-from tidegate.runtime.learnt import learnt_clip, released_by
-from tidegate.runtime.left_out import LeftOut, left_out
-from tidegate.runtime.numbers import Numbers, numbers_of
-from tidegate.runtime.pictures import (
+from tidegate.report.accuracy import Accuracy, accuracy, step_seconds
+from tidegate.report.answered import answered
+from tidegate.report.card import card_of_all
+from tidegate.report.learnt import learnt_clip, released_by
+from tidegate.report.left_out import LeftOut, left_out
+from tidegate.report.numbers import Numbers, numbers_of
+from tidegate.report.pictures import (
     LARGE,
     SMALL,
     Row,
@@ -47,9 +44,12 @@ from tidegate.runtime.pictures import (
     moved,
     rows_of,
 )
-from tidegate.runtime.style import STYLE
-from tidegate.runtime.truth import true_values
-from tidegate.runtime.wording import Words, about, budget_in_words, odds, several, title_of_all
+from tidegate.report.style import STYLE
+from tidegate.report.truth import true_values
+from tidegate.report.wording import Words, about, budget_in_words, odds, several, title_of_all
+from tidegate.sinks.chunks import Chunk
+from tidegate.sinks.errors import SinkError
+from tidegate.sinks.files import check_report, replacing
 from tidegate.version import __version__
 
 Values = npt.NDArray[np.float64]

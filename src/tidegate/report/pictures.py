@@ -20,8 +20,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.runtime.sinks.rounding import powers
-from tidegate.runtime.wording import about
+from tidegate.report.wording import about
+from tidegate.sinks.rounding import powers
 
 # colours of the report's style, which knows light and dark screens
 RELEASED, TRUE, LIMIT, QUIET, FAINT, INK = (

@@ -20,8 +20,8 @@ import numpy.typing as npt
 from tidegate.errors import InvalidParameter
 from tidegate.exact import show
 from tidegate.releases import Status
-from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.sinks.rounding import rounded
+from tidegate.sinks.chunks import Chunk
+from tidegate.sinks.rounding import rounded
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _STATUS = {int(status): status.label for status in Status}
