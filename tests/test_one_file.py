@@ -282,7 +282,7 @@ def test_an_amended_stream_goes_on_with_the_numbers_of_the_file(shared_data: Fin
     for name, true in begun.items():
         (path,) = tmp_path.glob(f"released-{name}.from-*.csv")
         first = int(path.stem.rpartition("-")[2])
-        assert half < first <= half + 24  # silent for at most a window
+        assert half < first <= half + 25  # silent for at most w − 1 steps
         assert (column(path, "all") == true[first - 1 :]).all(), name
 
 
