@@ -83,7 +83,7 @@ def test_the_catalogue_is_named_for_type_checkers() -> None:
         if alias.asname
     }
     assert seen == {(name, kind.__module__) for name, kind in catalogue().items()}
-    assert set(mechanisms.__all__) == {*catalogue(), "Mechanism", "Run", "catalogue"}
+    assert set(mechanisms.__all__) == {*catalogue(), "Mechanism", "catalogue"}
 
 
 def test_everything_can_be_imported_at_once() -> None:

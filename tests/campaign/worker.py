@@ -39,7 +39,7 @@ MODULES = (
     "tidegate.sinks.postgres",
 )
 os.environ["POLARS_MAX_THREADS"] = "1"  # inputs are small, and threads take time to start
-PLACES = ("tidegate/pipeline", "tidegate/runtime", "tidegate/core", "tidegate/ingest", "tidegate/servers")
+PLACES = ("tidegate/pipeline", "tidegate/sinks", "tidegate/core", "tidegate/ingest", "tidegate/servers")
 
 
 def work(order: dict[str, Any]) -> None:

@@ -54,6 +54,7 @@ NAMED: dict[str, tuple[str, dict[str, str]]] = {
 # what has no place in a file yet, and the words of the refusal
 REFUSED = {
     "ClippedHistogram": "columns",
+    "PerLeafOptStream": "mobility|hierarchy",
     "Swellfish": "belong together",
 }
 
@@ -107,7 +108,7 @@ def test_what_cannot_be_named_is_refused_with_a_reason(name: str, tmp_path: Path
         ("Threshold", "", "Threshold is one release and no stream"),
         ("BudgetAbsorption", 'pan_private = "single"', "adds up its events before the mechanism sees them"),
         ("BudgetDistribution", 'pan_private = "announced"', "one by one from Python"),
-        ("Fast", 'calibration = "paper"', "does not keep its promise"),
+        ("Fast", 'calibration = "paper"', "unknown key 'calibration' in [mechanism]"),
         ("Blocks", "", 'mechanism = { name = "Uniform" }'),
         ("Blocks", 'mechanism = { name = "Tyde" }', "did you mean 'Tide'?"),
         ("Blocks", 'mechanism = { name = "BudgetAbsorption" }', "WEvent or Event for BudgetAbsorption"),

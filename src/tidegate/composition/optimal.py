@@ -5,7 +5,7 @@ Oh, Viswanath 2015), so the worst case of a composition is a sum of independent 
 a lattice. Its hockey-stick divergence at ε is the smallest δ for which the composition is (ε, δ)-private.
 
 Everything is computed in decimals of 110 digits, whose operations are correctly rounded, and the accumulated
-relative error, far below `SLACK`, is added to the result; docs/proofs/ledger.md has the count of operations.
+relative error, far below `SLACK`, is added to the result; docs/proofs/composition.md has the count of operations.
 Nothing here knows policies or ledgers.
 
 References

@@ -893,8 +893,11 @@ class Session:
         return self._released(read_again(content))[query.name]
 
     def _attach_intervals(self, released: Mapping[str, Any], content: Content) -> None:
-        """Give releases their intervals, which are worked out when somebody asks for them."""
+        """Give releases their intervals, which are worked out when somebody asks for them, and the names of columns."""
         for query in self._queries:
+            names = getattr(query.reader, "names", None)
+            if names is not None and query.name in released and released[query.name].values.shape[1] == len(names):
+                released[query.name].names = names
             if query.history is not None and query.name in released:
                 query.history.follow(released[query.name], partial(self._again, query, content))
 
@@ -1012,6 +1015,10 @@ class Session:
             with self._turns.one():
                 self._closed = self._closed or CLOSED
                 self._log.close()
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(type(query.mechanism).__name__ for query in self._queries)
+        return f"<Session of {kinds} at step {self.step}{', closed' if self._closed else ''}>"
 
     def __enter__(self) -> Self:
         return self
