@@ -214,11 +214,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="tidegate-year-") as folder:
         facts = run(Path(folder), options.days, options.seed)
     print(json.dumps({**facts, "seed": options.seed, "seconds": round(time.monotonic() - begun)}, indent=2))
-    grew = (
-        facts["megabytes_at_the_end"] > 1.2 * facts["megabytes_after_weeks"]
-        or facts["ledger_kilobytes_at_the_end"] / facts["days"]
-        > 1.2 * facts["ledger_kilobytes_after_weeks"] / min(SETTLED + 1, facts["days"])
-    )
+    grew = facts["megabytes_at_the_end"] > 1.2 * facts["megabytes_after_weeks"] or facts[
+        "ledger_kilobytes_at_the_end"
+    ] / facts["days"] > 1.2 * facts["ledger_kilobytes_after_weeks"] / min(SETTLED + 1, facts["days"])
     return int(grew)
 
 
