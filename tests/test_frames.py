@@ -87,7 +87,9 @@ def test_numbers_are_no_names() -> None:
     assert releases.names is None
 
 
-@pytest.mark.xfail(strict=True, reason="a log does not hold the names of columns: a reopened session learns them anew")
+@pytest.mark.xfail(
+    strict=True, reason="a log does not hold the names of columns: a reopened session learns them anew"
+)
 def test_a_reopened_session_knows_its_columns(tmp_path: Path) -> None:
     """Named by what was first pushed, they are the same ones in whatever order later values come."""
     certain = Uniform(tg.WEvent(epsilon="4000000", w=2), columns=2)

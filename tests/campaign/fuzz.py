@@ -394,7 +394,8 @@ def main() -> int:
     except ImportError:
         return plain(options.kind, target, options.runs)
     with atheris.instrument_imports(
-        include=["tidegate.config", "tidegate.ingest", "tidegate.cli", "tidegate.pipeline"], exclude=compiled()
+        include=["tidegate.config", "tidegate.ingest", "tidegate.cli", "tidegate.pipeline"],
+        exclude=compiled(),
     ):
         for name in (
             "tidegate.config",

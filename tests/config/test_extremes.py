@@ -67,7 +67,9 @@ def test_extreme_values_are_read_or_refused(tmp_path: Path, section: str, key: s
             continue
 
 
-@pytest.mark.xfail(strict=True, reason="the first push halts the stream: private, but the refusal comes too late")
+@pytest.mark.xfail(
+    strict=True, reason="the first push halts the stream: private, but the refusal comes too late"
+)
 def test_a_stream_that_no_machine_can_compute_is_refused(tmp_path: Path) -> None:
     """Where its run would begin, and nothing stays behind."""
     (tmp_path / "events.csv").write_text("time,unit,value\n")

@@ -896,7 +896,11 @@ class Session:
         """Give releases their intervals, which are worked out when somebody asks for them, and the names of columns."""
         for query in self._queries:
             names = getattr(query.reader, "names", None)
-            if names is not None and query.name in released and released[query.name].values.shape[1] == len(names):
+            if (
+                names is not None
+                and query.name in released
+                and released[query.name].values.shape[1] == len(names)
+            ):
                 released[query.name].names = names
             if query.history is not None and query.name in released:
                 query.history.follow(released[query.name], partial(self._again, query, content))
