@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -130,13 +131,18 @@ def trace_until(lines: int) -> None:
 
 
 def main() -> None:
-    """Fork a child for every line of standard input, and say how each has ended."""
+    """Load what children need, and follow orders."""
     with fixed_entropy(1):  # kernels are loaded once, and not in every child
         for kind in (BudgetAbsorption, Uniform):
             for columns in (1, 2):
                 session = Session(kind(WEvent(epsilon="1", w=4), columns=columns))
                 session.push_batch([[1] * columns] * 30)
                 session.push([1] * columns)
+    follow_orders(work)
+
+
+def follow_orders(work: Callable[[dict[str, Any]], None]) -> None:
+    """Fork a child for every line of standard input, and say how each has ended."""
     print("ready", flush=True)
     for line in sys.stdin:
         order = json.loads(line)

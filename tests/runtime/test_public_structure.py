@@ -48,13 +48,13 @@ from tidegate.web.tokens import Tokens
 def _one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """The salted digest of state and position, which says nothing, is the same everywhere."""
 
-    def row_of(previous: bytes, commit: Commit) -> Row:
-        row = made(previous, commit)
-        head = head_of(previous, commit[:4], commit.charges, row.releases_digest, bytes(32))
-        return row._replace(secret_digest=bytes(32), head=head)
+    def row_and_secret(previous: bytes, commit: Commit) -> tuple[Row, bytes]:
+        row, secret = made(previous, commit)
+        head = head_of(previous, row[:4], row.charges, row.releases_digest, bytes(32))
+        return row._replace(secret_digest=bytes(32), head=head), secret
 
-    made, opened = sqlite_log.row_of, session.unsealed
-    monkeypatch.setattr(sqlite_log, "row_of", row_of)
+    made, opened = sqlite_log.row_and_secret, session.unsealed
+    monkeypatch.setattr(sqlite_log, "row_and_secret", row_and_secret)
     monkeypatch.setattr(
         session, "unsealed", lambda secret, _: opened(secret, hashlib.sha256(secret).digest())
     )

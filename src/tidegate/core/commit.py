@@ -8,7 +8,9 @@ possible values, say a radius, could be found by trying them all.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from tidegate.core.errors import LogDamaged
@@ -127,6 +129,46 @@ def head_of(
     """The next head, from the digests of what is not public for ever."""
     content = VERSION + previous + NUMBERS.pack(*numbers) + sha256(charges).digest() + releases + secret
     return sha256(content).digest()
+
+
+class HasRows(Protocol):
+    """A log, or who only reads one."""
+
+    def rows(self, number: int = 0) -> Iterator[Row]:
+        """All rows from a number on, in order."""
+
+
+def checked(log: HasRows, rows: Iterable[Row]) -> Iterator[Row]:
+    """Rows of a log that follow each other, each compared with its hash, as is the one before the first."""
+    head = None
+    for row in rows:
+        head = _head_before(log, row.number) if head is None else head
+        check_row(row, head)
+        head = row.head
+        yield row
+
+
+def _head_before(log: HasRows, number: int) -> bytes:
+    """The head of the commit before a number, whose own hash is compared: where a window begins is found by its steps."""
+    head, first = NO_HEAD, max(0, number - 2)
+    for row in islice(log.rows(first), number - first):
+        if row.number == 0 or row.number > first:
+            check_row(row, head)
+        head = row.head
+    return head
+
+
+def check_row(row: Row, previous: bytes) -> None:
+    """Refuse a row that does not have the hash of its content and of the head before it."""
+    try:
+        expected = head_of(previous, row[:4], row.charges, row.releases_digest, row.secret_digest)
+        kept = row.releases is None or sha256(row.releases).digest() == row.releases_digest
+    except (TypeError, struct.error):
+        raise LogDamaged(
+            f"commit {row.number} is not one that Tidegate has written; restore a backup."
+        ) from None
+    if expected != row.head or not kept:
+        raise LogDamaged(f"the hash of commit {row.number} is not that of its content; restore a backup.")
 
 
 def sealed(salt: bytes, position: bytes, state: bytes) -> bytes:

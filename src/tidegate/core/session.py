@@ -38,6 +38,7 @@ from tidegate.core.commit import (
     Content,
     Row,
     Written,
+    checked,
     unsealed,
 )
 from tidegate.core.errors import AccountRefused, Halted, LogDamaged, LogMismatch, SessionClosed
@@ -624,7 +625,7 @@ class Session:
         for query in queries:
             query.account.step = since[query.scope.number] - 1
         # an event before the first step is charged to it
-        for row in self._log.rows_since(min(since.values(), default=1) - 1):
+        for row in checked(self._log, self._log.rows_since(min(since.values(), default=1) - 1)):
             if row.kind not in CHARGED or row.number > number:
                 continue
             for scope, charges in charges_of(row):
@@ -647,7 +648,9 @@ class Session:
             history = query.history
             if history is None or not history.remembered:
                 continue
-            for row in self._log.rows_since(max(1, query.step - history.remembered + 1)):
+            for row in checked(
+                self._log, self._log.rows_since(max(1, query.step - history.remembered + 1))
+            ):
                 scopes = [scope for scope, _ in charges_of(row)] if row.kind == PUSHED else []
                 if row.kind == HALTED:
                     query.history = new_history(query.mechanism)
@@ -1126,7 +1129,7 @@ def _kept(log: Log, loaded: Loaded) -> Kept:
     try:
         place, *rest = arrays.decode(state)
         described = int(place[0, 0])
-        book = Book.decoded(next(log.rows(described)).charges)
+        book = Book.decoded(next(checked(log, log.rows(described))).charges)
         steps, silent, read, states = {}, {}, {}, {}
         for scope, (step, quiet, charged, length) in zip(book.alive, place[1:].tolist(), strict=True):
             steps[scope.name], silent[scope.name], read[scope.name] = step, quiet, charged
@@ -1139,7 +1142,7 @@ def _kept(log: Log, loaded: Loaded) -> Kept:
 def _kept_in_rows(log: Log, loaded: Loaded) -> Kept:
     """What a backup without its secret has: no state and no position, and how far each query has come."""
     book, described, steps, read = Book({}, (), (), (), 0), 0, dict[str, int](), dict[str, int]()
-    for row in log.rows():
+    for row in checked(log, log.rows()):
         if row.kind in (OPENED, AMENDED):
             book, described = Book.decoded(row.charges), row.number
             steps = {scope.name: steps.get(scope.name, row.last) for scope in book.alive}

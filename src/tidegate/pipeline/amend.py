@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from tidegate.config import Queries
-from tidegate.core.commit import FINISHED, HALTED, PUSHED
+from tidegate.core.commit import FINISHED, HALTED, PUSHED, checked
 from tidegate.core.errors import LogMismatch
 from tidegate.core.log import Log
 from tidegate.core.mechanism import Mechanism
@@ -109,7 +109,7 @@ def _reads(about: Any) -> Any:
 def _steps(log: LogReader, book: Book) -> tuple[int, dict[str, int]]:
     """(the last step of the log, the last one of each query)."""
     names, steps, last = {scope.number: scope.name for scope in book.alive}, dict[str, int](), 0
-    for row in log.rows():
+    for row in checked(log, log.rows()):
         last = row.last
         if row.kind == FINISHED:
             raise LogMismatch(

@@ -14,7 +14,7 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
-from tidegate.core.commit import Row
+from tidegate.core.commit import Row, checked
 from tidegate.core.errors import LogDamaged
 from tidegate.core.log import Log
 from tidegate.errors import InvalidParameter
@@ -79,7 +79,7 @@ class Archives:
         if self.folder is None:
             raise InvalidParameter("archives", None, "a folder", "name one as archives in [run]")
         last, rows, after = step - max(self.keep, least), [], None
-        for row in self._log.rows(self.commit):
+        for row in self.charged(self.commit):
             if row.last > last or not may_go(row):
                 break
             rows.append(row)
@@ -114,8 +114,12 @@ class Archives:
         return path
 
     def charged(self, number: int = 0) -> Iterator[Row]:
-        """All rows from a number on; their releases may be in archives."""
-        return self._log.rows(number)
+        """All rows from a number on, compared with their hashes; their releases may be in archives."""
+        return checked(self._log, self._log.rows(number))
+
+    def checked(self, number: int = 0) -> Iterator[Row]:
+        """As `rows`, each compared with its hash."""
+        return checked(self._log, self.rows(number))
 
     def rows(self, number: int = 0) -> Iterator[Row]:
         """All rows from a number on, with their releases wherever these are; also while others are being archived."""

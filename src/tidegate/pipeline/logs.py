@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tidegate.core.commit import AMENDED, OPENED, Row
+from tidegate.core.commit import AMENDED, OPENED, Row, checked
 from tidegate.core.errors import LogDamaged, LogMismatch
 from tidegate.core.log import Log
 from tidegate.core.postgres_log import Address, Connection, PostgresLog, is_url
@@ -93,10 +93,12 @@ class LogReader:
     def books(self) -> list[tuple[int, Book]]:
         """(commit, book) of the beginning and of every amendment."""
         if self._log is not None:
-            found = [(row.number, row.charges) for row in self._log.rows() if row.kind in BOOKS]
+            numbers = [row.number for row in self._log.rows() if row.kind in BOOKS]
         else:
-            found = self.run(f"SELECT number, charges FROM log WHERE kind IN {BOOKS} ORDER BY number")
-        return [(number, Book.decoded(charges)) for number, charges in found]
+            found = self.run(f"SELECT number FROM log WHERE kind IN {BOOKS} ORDER BY number")
+            numbers = [number for (number,) in found]
+        rows = (next(checked(self, self.rows(number))) for number in numbers)
+        return [(row.number, Book.decoded(row.charges)) for row in rows]
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """What a statement finds in a file, in the tables beside the commits; nothing where these are not there."""

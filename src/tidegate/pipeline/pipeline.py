@@ -245,6 +245,7 @@ class Pipeline:
             self.sinks[part.name] = states
         self._left = self._left_receipts(known)
         self._compare_receipts()
+        self._keep_promises()
         states = [state for _, state in self.states]
         archive_previous_outputs(states, new_stream=new_stream, begun=self.step > 0)
         for name, state in self.states:
@@ -304,6 +305,14 @@ class Pipeline:
                     "would show whether it is the newest, is missing; put the receipt back, or restore again with a head."
                 )
         self.spool.put_note("restored", None)
+
+    def _keep_promises(self) -> None:
+        """Let every receipt say the largest budget that the stream ever had: a second stream adds to that one."""
+        receipts = [*self._left, *(state.receipt for _, state in self.states if state.receipt is not None)]
+        found = [each.found.origin for each in receipts if each.found is not None and each.matches]
+        largest = self._origin.with_budgets_of(found)
+        for receipt in receipts:
+            receipt.origin = largest
 
     def _note_receipts(self) -> None:
         """Remember in every receipt how far the log has got, before anything of it leaves."""

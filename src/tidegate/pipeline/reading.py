@@ -90,7 +90,7 @@ class Reading:
 
     def commits(self) -> Iterator[dict[str, Chunk]]:
         """The releases of every commit that was not read yet."""
-        for row in self.archives.rows(self.next):
+        for row in self.archives.checked(self.next):
             released = releases_of(row, self._by_scope)
             found = {name: reader.read(row, released) for name, reader in self.readers.items()}
             self.next = row.number + 1
@@ -114,7 +114,7 @@ class Reading:
         known = [{}, self.archives.readers, self.checkpoint, {} if mark is None else {name: mark.state}]
         begins = (self.reader(name, states) for states in known)
         reader = max((each for each in begins if each.number <= after), key=lambda each: each.number)
-        for row in self.archives.rows(reader.commit):
+        for row in self.archives.checked(reader.commit):
             chunk = reader.read(row, releases_of(row, self._by_scope)).after(after)
             if len(chunk):
                 yield chunk

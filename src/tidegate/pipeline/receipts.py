@@ -12,7 +12,7 @@ import json
 import os
 import stat
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -64,6 +64,12 @@ class Origin:
         kind = "ρ" if isinstance(budget, ZeroConcentrated) else "ε"
         delta = budget.delta if isinstance(budget, Approximate) else Fraction(0)
         return cls(identity, configuration, kind, str(budget.total), str(delta), window)
+
+    def with_budgets_of(self, others: Iterable[Origin]) -> Origin:
+        """The same with the largest budget of all, where amendments have changed it."""
+        known = [self, *(other for other in others if other.kind == self.kind)]
+        total, delta = max(Fraction(each.total) for each in known), max(Fraction(each.delta) for each in known)
+        return replace(self, total=str(total), delta=str(delta))
 
 
 class Written(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.core.charges import Charges, Span
-from tidegate.core.commit import EVENT, HALTED, PUSHED, Row
+from tidegate.core.commit import EVENT, HALTED, PUSHED, Row, checked
 from tidegate.core.scope import Amount, Book, Scope
 from tidegate.core.session import charges_of
 from tidegate.core.verify import KINDS
@@ -79,7 +79,7 @@ def summary(log: LogReader, last: int = 10) -> dict[str, Any]:
         for scope in reversed(each.alive)
     }
     row, listed = None, list[dict[str, Any]]()
-    for row in log.rows():
+    for row in checked(log, log.rows()):
         if row.kind not in CHARGED:
             continue
         listed = [*listed, _listed(row, kept)][-last:] if last else []
