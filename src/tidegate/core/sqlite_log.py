@@ -13,6 +13,7 @@ import os
 import sqlite3
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from tidegate.core.commit import NO_HEAD, Commit, Row, row_and_secret
@@ -36,6 +37,10 @@ COLUMNS = "number, kind, first, last, charges, releases, releases_digest, secret
 BEGINS_AGAIN_AFTER = 4
 WAL_HEADER, FRAME_HEADER = 32, 24  # bytes, of the write-ahead log and of each of its pages
 BLOCK = 256  # rows that are read at once, so that no reading keeps the write-ahead log from being emptied
+MOVED = (
+    "{} or its write-ahead log was moved, replaced, removed or linked while it was written, so that another writer would "
+    "not see what is committed; put it back, and open it again."
+)
 PRIVATE = 0o600  # whoever reads the file reads noise to come
 
 
@@ -54,17 +59,21 @@ class SQLiteLog(Log):
         super().__init__()
         self.path = Path(path)
         self._commits = 0
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
-        found = self.path.stat()
+        # as SQLite knows it, also in another working directory
+        self._place = Path(os.path.realpath(self.path))
+        with suppress(FileExistsError):
+            os.close(os.open(self._place, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE))
+        # One that is there is not opened and closed: that would end the locks which SQLite holds on it in this process.
+        found = self._place.stat()
         if found.st_nlink > 1:
             raise LogMismatch(
                 f"{self.path} has a second name (a hard link), under which another writer would not be noticed; remove "
                 "that name."
             )
         self._file = (found.st_dev, found.st_ino)
-        self._wal = Path(f"{self.path}-wal")
-        self._writer = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
-        self._reader = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        self._wal = Path(f"{self._place}-wal")
+        self._writer = sqlite3.connect(self._place, isolation_level=None, check_same_thread=False)
+        self._reader = sqlite3.connect(self._place, isolation_level=None, check_same_thread=False)
         try:
             self._prepare()
         except sqlite3.OperationalError:  # locked, full, or not to be written: the file may well be whole
@@ -97,6 +106,15 @@ class SQLiteLog(Log):
                     f"{self.path} is no log of version 1; choose another path. Ledgers of version 0 are not continued."
                 )
         self._empty()
+        self._files = self._found()
+
+    def _found(self) -> tuple[tuple[int, int, int], ...]:
+        """Device, inode and names of the files that have the log's names now; nothing where one is missing."""
+        try:
+            found = (self._place.stat(), self._wal.stat())
+        except FileNotFoundError:
+            return ()
+        return tuple((each.st_dev, each.st_ino, each.st_nlink) for each in found)
 
     def _empty(self) -> None:
         """Move the write-ahead log into the file, and cut it: old secrets go with it."""
@@ -142,6 +160,8 @@ class SQLiteLog(Log):
                 if swapped.rowcount != 1:
                     raise Fenced(FENCED)
                 run("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            if self._found() != self._files:
+                raise LogMismatch(MOVED.format(self.path))
             self._commits += 1
             if self._commits % BEGINS_AGAIN_AFTER == 0:
                 self._begin_again()
