@@ -16,7 +16,7 @@ import pytest
 from tests.runtime.conftest import Postgres, postgres  # noqa: F401  a fixture
 
 import tidegate as tg
-from tidegate.core import arrays, commit
+from tidegate.core import arrays, commit, sqlite_log
 from tidegate.core.errors import Fenced, LogDamaged, LogMismatch, SessionClosed
 from tidegate.core.log import Log, MemoryLog
 from tidegate.core.postgres_log import Group, PostgresLog
@@ -152,6 +152,34 @@ def test_what_others_would_not_see_is_not_released(tmp_path: Path, how: str) -> 
     with pytest.raises(LogMismatch, match="moved, replaced, removed or linked"):
         session.push(ROWS[1])
     assert session.closed
+
+
+def test_a_copy_with_the_inode_of_a_removed_file_drops_noise_to_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system gives the inode of a removed file to the next one: then the two are told apart by their birth."""
+    path, copy = tmp_path / "log.db", tmp_path / "copy.db"
+    mechanism = mechanisms()["cube"]
+    with Session(mechanism, path) as session:
+        session.push(ROWS[0])
+    shutil.copy(path, copy)
+    with Session(mechanism, path) as session:
+        assert session.push(ROWS[1]).status == Status.FRESH  # the same file
+    inode = path.stat().st_ino
+    path.unlink()
+    for _ in range(100):
+        shutil.copy(copy, path)
+        if path.stat().st_ino == inode or sqlite_log.born(path) == 0:
+            break
+        path.rename(tmp_path / f"{path.stat().st_ino}.other")
+    if sqlite_log.born(path) == 0:
+        pytest.skip("this file system does not know when files were made")
+    if path.stat().st_ino != inode:
+        monkeypatch.setattr(
+            sqlite_log, "_numbered", lambda _, birth, number=sqlite_log._numbered: number(inode, birth)
+        )
+    with Session(mechanism, path) as session:
+        assert session.push(ROWS[1]).status == Status.SILENT
 
 
 def test_a_log_is_found_by_another_name_and_from_another_folder(

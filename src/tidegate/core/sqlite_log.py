@@ -2,18 +2,21 @@
 
 The last commit's secret stands in a row of its own that every commit overwrites; `secure_delete` and a write-ahead log
 that is written over after a few commits remove what was there before. Who reads has a connection of their own, so
-nothing is seen before it is committed. A secret belongs to the file that it was written in, known by device and
-inode: in a copy it is not used, because two copies with the same noise to come would reveal the difference of their
-data.
+nothing is seen before it is committed. A secret belongs to the file that it was written in, known by device, inode and
+the time at which it was made: in a copy it is not used, because two copies with the same noise to come would reveal the
+difference of their data. The inode alone is not enough: a copy often gets that of the file that was just removed.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sqlite3
+import struct
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 from tidegate.core.commit import NO_HEAD, Commit, Row, row_and_secret
@@ -43,6 +46,30 @@ MOVED = (
 )
 PRIVATE = 0o600  # whoever reads the file reads noise to come
 
+NO_FOLDER, BIRTH = -100, 0x800  # AT_FDCWD and STATX_BTIME of Linux
+STATUS_BYTES, BIRTH_AT = 256, 80  # struct statx, and where seconds and nanoseconds of the birth stand in it
+
+
+def born(path: Path) -> int:
+    """When a file was made, in nanoseconds: no program can set it. 0 where the file system does not know."""
+    known = getattr(path.stat(), "st_birthtime", None)
+    if known is not None:
+        return int(known * 10**9)
+    call = getattr(ctypes.CDLL(None), "statx", None)
+    found = ctypes.create_string_buffer(STATUS_BYTES)
+    if call is None or call(NO_FOLDER, os.fsencode(path), 0, BIRTH, found) != 0:
+        return 0
+    (mask,) = struct.unpack_from("=I", found)
+    seconds, rest = struct.unpack_from("=qI", found, BIRTH_AT)
+    return int(seconds * 10**9 + rest) if mask & BIRTH else 0
+
+
+def _numbered(inode: int, birth: int) -> int:
+    """One number for both; the inode itself where the birth is not known."""
+    if not birth:
+        return inode
+    return int.from_bytes(sha256(struct.pack("<Qq", inode, birth)).digest()[:7])
+
 
 class SQLiteLog(Log):
     """A log on disk, for one writer at a time.
@@ -70,7 +97,7 @@ class SQLiteLog(Log):
                 f"{self.path} has a second name (a hard link), under which another writer would not be noticed; remove "
                 "that name."
             )
-        self._file = (found.st_dev, found.st_ino)
+        self._file = (found.st_dev, _numbered(found.st_ino, born(self._place)))
         self._wal = Path(f"{self._place}-wal")
         self._writer = sqlite3.connect(self._place, isolation_level=None, check_same_thread=False)
         self._reader = sqlite3.connect(self._place, isolation_level=None, check_same_thread=False)
