@@ -28,9 +28,9 @@ def columns_of(
 
     Examples
     --------
-    >>> from tidegate import WEvent
+    >>> import tidegate as tg
     >>> from tidegate.mechanisms import Uniform
-    >>> releases = Uniform(WEvent(epsilon="1", w=3), columns=2).start().push_batch([[1, 2], [3, 4]])
+    >>> releases = tg.open(Uniform(tg.WEvent(epsilon="1", w=3), columns=2)).push_batch([[1, 2], [3, 4]])
     >>> list(columns_of(releases, None, ["north", "south"], 0.9, "wide"))
     ['step', 'north', 'north low', 'north high', 'south', 'south low', 'south high', 'status']
     """

@@ -233,7 +233,7 @@ def test_intervals_of_comparisons_hold_where_noise_is_a_few_steps_of_the_grid(ep
     meaning = standing.Meaning(tuple(f"c{number}" for number in range(columns)))
     truth = np.arange(30, 30 + columns)
     mechanism = tg.mechanisms.Uniform(tg.Event(epsilon=epsilon), columns=columns)
-    releases = mechanism.start().push_batch(np.tile(truth, (steps, 1)))
+    releases = tg.open(mechanism).push_batch(np.tile(truth, (steps, 1)))
     radius = np.broadcast_to(releases.radius(0.9).reshape(steps, -1), releases.values.shape)
     top, ratio = standing.Top(meaning, count=columns), standing.Ratio(meaning, of="c0", by="c9")
     together = quotients = 0

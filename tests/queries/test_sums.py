@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tidegate as tg
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms import BinaryTree, ClippedSum, Factorization
 from tidegate.policy import Event
@@ -87,7 +88,7 @@ def test_answers_carry_intervals_that_cover(query, kind):
     mechanism = (
         tree if kind == "tree" else Factorization(Event(rho="1/2", max_change=30), columns=3000, horizon=90)
     )
-    values = mechanism.start().push_batch(np.zeros((77, 3000), dtype=np.int64)).values
+    values = tg.open(mechanism).push_batch(np.zeros((77, 3000), dtype=np.int64)).values
     found = answer(query, values, mechanism, 0.9)
     inside = int(np.count_nonzero((found.low <= 0) & (found.high >= 0)))
     assert compare_counts({"inside": (inside, 0.9)}, 3000).ok
@@ -98,15 +99,14 @@ def test_answers_carry_intervals_that_cover(query, kind):
     assert found.step == 77
 
 
-def test_answers_of_a_clipped_sum_come_from_its_run():
-    """The run knows the clip; before the lag has passed nothing is known."""
-    run = ClippedSum(Event(epsilon="1", max_change=900), horizon=500, lag=60).start()
-    first = run.push_batch([5] * 30).values
-    assert answer(RunningSum(), first, run).deviation == 0
-    sums = np.concatenate([first, run.push_batch([5] * 170).values])
-    found = answer(RunningSum(), sums, run)
-    assert found.deviation == pytest.approx(run.mechanism.noise_deviation(200, int(run.clip)))
-    assert found.deviation < found.radius < 4 * found.deviation
+def test_the_error_of_a_clipped_sum_comes_with_its_releases():
+    """The releases know the clip; before the lag has passed nothing is known."""
+    mechanism = ClippedSum(Event(epsilon="1", max_change=900), horizon=500, lag=60)
+    releases = tg.open(mechanism).push_batch([5] * 200)
+    assert np.isnan(releases.clip[:59]).all()
+    deviation = mechanism.noise_deviation(200, int(releases.clip[-1]))
+    assert releases.deviation[-1] == pytest.approx(deviation)
+    assert deviation < releases.radius(0.95)[-1, 0] < 4 * deviation
 
 
 def test_merging_many_scales_keeps_the_variance():

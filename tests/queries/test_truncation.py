@@ -19,7 +19,7 @@ def releases():
     home = tg.policy.Secret(1, 1, "always", 1, "home")
     oven = tg.policy.Secret(40, 4, [(21, 50)], 1, "oven")
     house = tg.policy.Specification((home, oven), "h")
-    run = tg.mechanisms.Swellfish(tg.Swellfish(specifications=[house]), columns=2).start()
+    run = tg.open(tg.mechanisms.Swellfish(tg.Swellfish(specifications=[house]), columns=2))
     return run.push_batch(np.full((80, 2), 300))
 
 
@@ -60,7 +60,7 @@ def test_bad_parameters():
 
 def test_a_filter_may_have_a_threshold_for_each_column():
     """Each column is averaged where the noise is above its own threshold; another number of thresholds is refused."""
-    run = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=24), columns=2, noise="laplace").start()
+    run = tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=24), columns=2, noise="laplace"))
     releases = run.push_batch(np.full((50, 2), 500))
     found = SmoothWhereNoisy(columns=2, window=24, threshold=[1000.0, 10.0]).push_batch(releases)
     alone = SmoothWhereNoisy(columns=2, window=24, threshold=10.0).push_batch(releases)
