@@ -20,7 +20,6 @@ from tidegate.core.errors import Halted, LogDamaged, LogMismatch
 from tidegate.errors import InvalidParameter
 from tidegate.ingest import blocks as blocks_module
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
-from tidegate.pipeline import mechanisms as mechanisms_module
 from tidegate.pipeline import open_pipeline, pipeline
 from tidegate.pipeline.backup import back_up, restore, verify_log
 from tidegate.pipeline.heads import check_heads, head_of, read_head
@@ -185,16 +184,6 @@ def test_a_changed_configuration_is_refused_by_its_key(stream: Queries, tmp_path
         changed = settings(tmp_path, places(tmp_path), (before, after))
         with pytest.raises(LogMismatch, match=key):
             open_pipeline(changed)
-
-
-def test_a_mechanism_that_has_not_moved_is_refused(
-    stream: Queries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With one sentence, and nothing stays behind."""
-    monkeypatch.setattr(mechanisms_module, "NOW", "tidegate._nowhere.")
-    with pytest.raises(InvalidParameter, match=r"BudgetAbsorption.* new core"):
-        open_pipeline(stream)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["events.csv", "tidegate.toml"]
 
 
 def test_an_older_copy_of_the_log_is_refused(stream: Queries, tmp_path: Path) -> None:

@@ -648,9 +648,7 @@ class Session:
             history = query.history
             if history is None or not history.remembered:
                 continue
-            for row in checked(
-                self._log, self._log.rows_since(max(1, query.step - history.remembered + 1))
-            ):
+            for row in checked(self._log, self._log.rows_since(max(1, query.step - history.remembered + 1))):
                 scopes = [scope for scope, _ in charges_of(row)] if row.kind == PUSHED else []
                 if row.kind == HALTED:
                     query.history = new_history(query.mechanism)

@@ -68,7 +68,10 @@ class Origin:
     def with_budgets_of(self, others: Iterable[Origin]) -> Origin:
         """The same with the largest budget of all, where amendments have changed it."""
         known = [self, *(other for other in others if other.kind == self.kind)]
-        total, delta = max(Fraction(each.total) for each in known), max(Fraction(each.delta) for each in known)
+        total, delta = (
+            max(Fraction(each.total) for each in known),
+            max(Fraction(each.delta) for each in known),
+        )
         return replace(self, total=str(total), delta=str(delta))
 
 
