@@ -209,7 +209,7 @@ class StreamReader:
 
 
 def read_stream(queries: Queries) -> StreamReader:
-    """Open the stream of a configuration for reading only; use it in a `with` statement.
+    r"""Open the stream of a configuration for reading only; use it in a `with` statement.
 
     Also while the stream runs. Refused where there is no log, or where it belongs to another configuration.
 
@@ -225,7 +225,7 @@ def read_stream(queries: Queries) -> StreamReader:
     >>> from tidegate.pipeline import open_pipeline
     >>> folder = tempfile.TemporaryDirectory()
     >>> home = pathlib.Path(folder.name)
-    >>> _ = (home / "events.csv").write_text("time,device\\n60,a\\n90,b\\n4000,a\\n")
+    >>> _ = (home / "events.csv").write_text("time,device\n60,a\n90,b\n4000,a\n")
     >>> queries = parse_queries('''
     ... [source]
     ... location = "events.csv"
