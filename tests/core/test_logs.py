@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +16,7 @@ import pytest
 from tests.runtime.conftest import Postgres, postgres  # noqa: F401  a fixture
 
 import tidegate as tg
-from tidegate.core import arrays, commit
+from tidegate.core import arrays, commit, sqlite_log
 from tidegate.core.errors import Fenced, LogDamaged, LogMismatch, SessionClosed
 from tidegate.core.log import Log, MemoryLog
 from tidegate.core.postgres_log import Group, PostgresLog
@@ -26,6 +29,7 @@ from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
+from tidegate.pipeline.logs import LogReader, open_log
 from tidegate.releases import Status
 from tidegate.servers.postgres import ServerAway
 from tiers import slow
@@ -101,6 +105,95 @@ def test_two_writers_and_a_stale_one(new_log: Callable[[], Log]) -> None:
     with pytest.raises(SessionClosed):
         first.push(ROWS[0])
     assert verify(new_log().rows()).step == 2
+
+
+# files ----------------------------------------------------------------------------------------------------------------
+
+
+def opened_elsewhere(path: Path) -> int:
+    """Another process opens a log, and closes it; the commits that it has seen."""
+    look = f"from tidegate.core.sqlite_log import SQLiteLog; log = SQLiteLog({str(path)!r})"
+    look += "; print(len(list(log.rows()))); log.close()"
+    return int(subprocess.run([sys.executable, "-c", look], capture_output=True, check=True).stdout)
+
+
+@pytest.mark.parametrize("how", ["log", "open_log", "reader"])
+def test_a_log_that_is_opened_again_keeps_its_locks(tmp_path: Path, how: str) -> None:
+    """To close a descriptor of a file ends all locks of its process; then who closes last removes what others write."""
+    path = tmp_path / "log.db"
+    session = Session(mechanisms()["semiorder"], path)
+    {"log": SQLiteLog, "open_log": open_log, "reader": LogReader}[how](str(path)).close()
+    assert opened_elsewhere(path) == 1
+    session.push(ROWS[0])
+    assert opened_elsewhere(path) == 2
+    rival = Session(mechanisms()["semiorder"], path)
+    rival.push(ROWS[1])
+    with pytest.raises(Fenced):
+        session.push(ROWS[1])
+
+
+@pytest.mark.parametrize("how", ["read", "removed", "moved", "replaced", "linked"])
+def test_what_others_would_not_see_is_not_released(tmp_path: Path, how: str) -> None:
+    """Somebody reads the file in this process, so that its locks are gone, or moves it: the next push says so."""
+    path, other = tmp_path / "log.db", tmp_path / "other.db"
+    session = Session(mechanisms()["semiorder"], path)
+    session.push(ROWS[0])
+    if how == "read":
+        path.read_bytes()
+        opened_elsewhere(path)
+    elif how == "removed":
+        Path(f"{path}-wal").unlink()
+    elif how == "linked":
+        os.link(path, other)
+    else:
+        path.rename(other)
+        if how == "replaced":
+            shutil.copy(other, path)
+    with pytest.raises(LogMismatch, match="moved, replaced, removed or linked"):
+        session.push(ROWS[1])
+    assert session.closed
+
+
+def test_a_copy_with_the_inode_of_a_removed_file_drops_noise_to_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system gives the inode of a removed file to the next one: then the two are told apart by their birth."""
+    path, copy = tmp_path / "log.db", tmp_path / "copy.db"
+    mechanism = mechanisms()["cube"]
+    with Session(mechanism, path) as session:
+        session.push(ROWS[0])
+    shutil.copy(path, copy)
+    with Session(mechanism, path) as session:
+        assert session.push(ROWS[1]).status == Status.FRESH  # the same file
+    inode = path.stat().st_ino
+    path.unlink()
+    for _ in range(100):
+        shutil.copy(copy, path)
+        if path.stat().st_ino == inode or sqlite_log.born(path) == 0:
+            break
+        path.rename(tmp_path / f"{path.stat().st_ino}.other")
+    if sqlite_log.born(path) == 0:
+        pytest.skip("this file system does not know when files were made")
+    if path.stat().st_ino != inode:
+        monkeypatch.setattr(
+            sqlite_log, "_numbered", lambda _, birth, number=sqlite_log._numbered: number(inode, birth)
+        )
+    with Session(mechanism, path) as session:
+        assert session.push(ROWS[1]).status == Status.SILENT
+
+
+def test_a_log_is_found_by_another_name_and_from_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A symbolic link, and a path that is relative to where the process was."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link.db").symlink_to(tmp_path / "folder" / "log.db")
+    monkeypatch.chdir(tmp_path)
+    with Session(mechanisms()["laplace"], "link.db") as session:
+        monkeypatch.chdir("/")
+        for row in ROWS[:9]:
+            session.push(row)
+    assert len(list(SQLiteLog(tmp_path / "folder" / "log.db").rows())) == 10
 
 
 # in memory ------------------------------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def test_units_that_stay_in_their_column_leave_the_others_alone():
         Uniform(tg.WEvent(epsilon="1", w=24), columns=60),
         Uniform(tg.WEvent(epsilon="1", delta="1e-6", w=24)),
         Uniform(tg.WEvent(rho="1", w=24)),
-        Uniform(tg.WEvent(epsilon="1", w=2**30)),
+        Uniform(tg.WEvent(epsilon="1", w=2**24)),
         Uniform(tg.User(epsilon="1000", horizon=2), columns=50),
     ],
     ids=str,

@@ -118,7 +118,7 @@ def amended(place: Place, *changes: tuple[str, str], steps: int = 12) -> Config:
 
 
 def test_an_amended_stream_goes_on_in_every_sink(place: Place) -> None:
-    """Every step is there once, also after a further start and a second amendment; those that wait for a window are not."""
+    """Every step is there once, also after further starts and amendments, but for those that wait for a window."""
     release(place.config(steps=4))
     config = amended(place, TWICE, steps=8)
     for _ in range(2):

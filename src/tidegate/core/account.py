@@ -18,6 +18,7 @@ from tidegate.core.errors import AccountRefused, Held, Refusal
 from tidegate.exact import whole
 
 LARGEST_LIMIT = 2**62 - 1  # so that a limit and one more charge stay within 64 bits
+LARGEST_WINDOW = 2**27  # an account remembers the units of every step of a window: 1 GiB
 LARGEST_STEP = 2**53  # so that steps, and spans that are planned ahead, stay within 64 bits
 
 
@@ -96,7 +97,7 @@ class Account:
 
     def __init__(self, limit: int, window: int | None, horizon: int | None = None) -> None:
         self.limit = whole("limit", limit, most=LARGEST_LIMIT)
-        self.window = None if window is None else whole("window", window)
+        self.window = None if window is None else whole("window", window, most=LARGEST_WINDOW)
         self.horizon = horizon
         self._last_step = LARGEST_STEP if horizon is None else min(horizon, LARGEST_STEP)
         self.step = 0  # the last step that was charged or passed over

@@ -16,6 +16,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self
@@ -1238,6 +1239,10 @@ def releases_of(row: Row, queries: Mapping[int, tuple[str, Mechanism]]) -> dict[
     """
     if row.releases is None or row.kind not in (PUSHED, FINISHED) or not row.charges:
         return None
+    if sha256(row.releases).digest() != row.releases_digest:
+        raise LogDamaged(
+            f"the releases of commit {row.number} are not those of its digest; restore a backup."
+        )
     parts, found = iter(arrays.decode(row.releases)), dict[str, Any]()
     for scope, charges, count in _described_charges(row.charges):
         own = [next(parts) for _ in range(count)]

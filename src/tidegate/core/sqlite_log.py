@@ -2,17 +2,21 @@
 
 The last commit's secret stands in a row of its own that every commit overwrites; `secure_delete` and a write-ahead log
 that is written over after a few commits remove what was there before. Who reads has a connection of their own, so
-nothing is seen before it is committed. A secret belongs to the file that it was written in, known by device and
-inode: in a copy it is not used, because two copies with the same noise to come would reveal the difference of their
-data.
+nothing is seen before it is committed. A secret belongs to the file that it was written in, known by device, inode and
+the time at which it was made: in a copy it is not used, because two copies with the same noise to come would reveal the
+difference of their data. The inode alone is not enough: a copy often gets that of the file that was just removed.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sqlite3
+import struct
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 from tidegate.core.commit import NO_HEAD, Commit, Row, row_and_secret
@@ -36,7 +40,35 @@ COLUMNS = "number, kind, first, last, charges, releases, releases_digest, secret
 BEGINS_AGAIN_AFTER = 4
 WAL_HEADER, FRAME_HEADER = 32, 24  # bytes, of the write-ahead log and of each of its pages
 BLOCK = 256  # rows that are read at once, so that no reading keeps the write-ahead log from being emptied
+MOVED = (
+    "{} or its write-ahead log was moved, replaced, removed or linked while it was written, so that another writer would "
+    "not see what is committed; put it back, and open it again."
+)
 PRIVATE = 0o600  # whoever reads the file reads noise to come
+
+NO_FOLDER, BIRTH = -100, 0x800  # AT_FDCWD and STATX_BTIME of Linux
+STATUS_BYTES, BIRTH_AT = 256, 80  # struct statx, and where seconds and nanoseconds of the birth stand in it
+
+
+def born(path: Path) -> int:
+    """When a file was made, in nanoseconds: no program can set it. 0 where the file system does not know."""
+    known = getattr(path.stat(), "st_birthtime", None)
+    if known is not None:
+        return int(known * 10**9)
+    call = getattr(ctypes.CDLL(None), "statx", None)
+    found = ctypes.create_string_buffer(STATUS_BYTES)
+    if call is None or call(NO_FOLDER, os.fsencode(path), 0, BIRTH, found) != 0:
+        return 0
+    (mask,) = struct.unpack_from("=I", found)
+    seconds, rest = struct.unpack_from("=qI", found, BIRTH_AT)
+    return int(seconds * 10**9 + rest) if mask & BIRTH else 0
+
+
+def _numbered(inode: int, birth: int) -> int:
+    """One number for both; the inode itself where the birth is not known."""
+    if not birth:
+        return inode
+    return int.from_bytes(sha256(struct.pack("<Qq", inode, birth)).digest()[:7])
 
 
 class SQLiteLog(Log):
@@ -54,17 +86,21 @@ class SQLiteLog(Log):
         super().__init__()
         self.path = Path(path)
         self._commits = 0
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE))
-        found = self.path.stat()
+        # as SQLite knows it, also in another working directory
+        self._place = Path(os.path.realpath(self.path))
+        with suppress(FileExistsError):
+            os.close(os.open(self._place, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE))
+        # One that is there is not opened and closed: that would end the locks which SQLite holds on it in this process.
+        found = self._place.stat()
         if found.st_nlink > 1:
             raise LogMismatch(
                 f"{self.path} has a second name (a hard link), under which another writer would not be noticed; remove "
                 "that name."
             )
-        self._file = (found.st_dev, found.st_ino)
-        self._wal = Path(f"{self.path}-wal")
-        self._writer = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
-        self._reader = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        self._file = (found.st_dev, _numbered(found.st_ino, born(self._place)))
+        self._wal = Path(f"{self._place}-wal")
+        self._writer = sqlite3.connect(self._place, isolation_level=None, check_same_thread=False)
+        self._reader = sqlite3.connect(self._place, isolation_level=None, check_same_thread=False)
         try:
             self._prepare()
         except sqlite3.OperationalError:  # locked, full, or not to be written: the file may well be whole
@@ -97,6 +133,15 @@ class SQLiteLog(Log):
                     f"{self.path} is no log of version 1; choose another path. Ledgers of version 0 are not continued."
                 )
         self._empty()
+        self._files = self._found()
+
+    def _found(self) -> tuple[tuple[int, int, int], ...]:
+        """Device, inode and names of the files that have the log's names now; nothing where one is missing."""
+        try:
+            found = (self._place.stat(), self._wal.stat())
+        except FileNotFoundError:
+            return ()
+        return tuple((each.st_dev, each.st_ino, each.st_nlink) for each in found)
 
     def _empty(self) -> None:
         """Move the write-ahead log into the file, and cut it: old secrets go with it."""
@@ -142,6 +187,8 @@ class SQLiteLog(Log):
                 if swapped.rowcount != 1:
                     raise Fenced(FENCED)
                 run("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            if self._found() != self._files:
+                raise LogMismatch(MOVED.format(self.path))
             self._commits += 1
             if self._commits % BEGINS_AGAIN_AFTER == 0:
                 self._begin_again()
