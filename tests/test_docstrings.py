@@ -20,7 +20,8 @@ ROOMS = [
 # what is made and shown by a function that has an example, or what runs until it is stopped
 ELSEWHERE = {
     "tidegate.web": {"Service", "serve"},  # docs/service.md
-    "tidegate.pipeline": {"Pipeline"},  # open_pipeline
+    "tidegate.pipeline": {"Pipeline", "Released", "StreamReader"},  # open_pipeline, read_stream
+    "tidegate.sinks": {"Sink"},  # open_sink; who writes one begins with a class of tidegate.sinks
     "tidegate.spark": {"follow", "release"},  # docs/engines.md
 }
 

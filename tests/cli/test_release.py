@@ -67,7 +67,7 @@ def test_report(tmp_path: Path) -> None:
         "<section class=released",
         "What it cost",
         "What was measured",
-        "ledger",
+        "Head of the log",
     ):
         assert words in text
     assert "<h2>How wrong" not in text

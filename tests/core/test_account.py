@@ -100,6 +100,20 @@ def test_batches_and_single_charges_agree() -> None:
     assert (one.total, one.recent().tolist(), one.step) == (many.total, many.recent().tolist(), many.step)
 
 
+@pytest.mark.parametrize("window", [1, 7, 10_000])
+def test_memory_is_one_window(window: int) -> None:
+    """Millions of steps, charged at once or one by one, leave one window of charges."""
+    account = Account(window, window)
+    for _ in range(3):
+        account.apply(account.check(Charges(account.step + 1, np.ones(10**6, dtype=np.int64))))
+    for _ in range(1000):
+        account.apply_next(1, account.check_next(1))
+    assert (account.step, account.total) == (3 * 10**6 + 1000, window)
+    values = [getattr(account, name) for name in Account.__slots__]
+    assert sum(each.nbytes for each in values if isinstance(each, np.ndarray)) == 8 * window
+    assert not any(len(each) for each in values if isinstance(each, dict | list))
+
+
 @pytest.mark.parametrize(
     ("spans", "why"),
     [

@@ -12,7 +12,7 @@ invariant                                               where it lives
 nothing leaves before its charge is committed           `core.Session`: a push returns after its commit
 a step is released once per log                         `core.Session`: steps only grow, the head is compared and swapped
 exactly once to each sink                               `delivery.SinkState`: number of the last release that it has; the
-                                                        sink removes what comes twice (`runtime.sinks`, fence tokens)
+                                                        sink removes what comes twice (`sinks`, fence tokens)
 resent bytes are the same                               `numbered.ReleaseReader`: rows are made from committed bytes only,
                                                         also the first time
 every record counts once                                the position is part of the commit; records that a source cannot

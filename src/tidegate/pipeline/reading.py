@@ -209,9 +209,48 @@ class StreamReader:
 
 
 def read_stream(queries: Queries) -> StreamReader:
-    """Open the stream of a configuration for reading only; use it in a `with` statement.
+    r"""Open the stream of a configuration for reading only; use it in a `with` statement.
 
     Also while the stream runs. Refused where there is no log, or where it belongs to another configuration.
+
+    Parameters
+    ----------
+    queries
+        The configuration.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from tidegate.config import parse_queries
+    >>> from tidegate.pipeline import open_pipeline
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> home = pathlib.Path(folder.name)
+    >>> _ = (home / "events.csv").write_text("time,device\n60,a\n90,b\n4000,a\n")
+    >>> queries = parse_queries('''
+    ... [source]
+    ... location = "events.csv"
+    ... time = "time"
+    ... unit = "device"
+    ... [steps]
+    ... start = "1970-01-01T00:00"
+    ... length = "1h"
+    ... count = 2
+    ... [protect]
+    ... epsilon = "1"
+    ... window = 2
+    ... [mechanism]
+    ... name = "Uniform"
+    ... [sink]
+    ... location = "released.csv"
+    ... ''', home / "stream.toml")
+    >>> with open_pipeline(queries) as pipeline:
+    ...     pipeline.drive(queries.open(pipeline.position))
+    ...     pipeline.finish()
+    >>> with read_stream(queries) as stream:
+    ...     for released in stream.released.values():
+    ...         print(released.number, released.step)
+    2 2
+    >>> folder.cleanup()
     """
     return StreamReader(queries)
 

@@ -27,7 +27,7 @@ CHARGED = (PUSHED, HALTED, EVENT)
 
 
 class Released:
-    """The releases of one query, and what they have spent.
+    """The releases of one query, and what they have spent; `read_stream` has an example.
 
     Parameters
     ----------

@@ -34,6 +34,18 @@ def open_sink(
         Whether the stream goes on, so that the sink must be up to date after every step.
     newest
         Whether a file or standard output gets one row a step, the newest release of it, when the input has ended.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> from tidegate.sinks.layout import Layout
+    >>> layout = Layout(("hall",), lambda step: step * 3_600_000_000, "UTC", Fraction(1), "halls")
+    >>> sink = open_sink("released.jsonl", layout)
+    >>> sink.path.name, sink.occupied()
+    ('released.jsonl', False)
+    >>> open_sink("-", layout, format="parquet")
+    Traceback (most recent call last):
+    tidegate.errors.InvalidParameter: ...
     """
     check_scheme("location", location, ("mqtt", "mqtts", "kafka", *POSTGRES))
     if is_topic(location):
