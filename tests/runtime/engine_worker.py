@@ -23,7 +23,6 @@ from tidegate.config import read_config
 from tidegate.core.session import Session
 from tidegate.ingest import blocks
 from tidegate.pipeline import pipeline
-from tidegate.pipeline.mechanisms import on_core
 from tidegate.testing.entropy import fixed_entropy
 
 NEEDED = ("psycopg", "confluent_kafka", "tidegate.sinks.postgres", "tidegate.servers.postgres")
@@ -51,7 +50,7 @@ def warm(toml: str) -> None:
     """Load the kernels of a mechanism, which its children then have."""
     mechanism = read_config(Path(toml), follow=True).mechanism
     with fixed_entropy(1):
-        session = Session(on_core(mechanism))
+        session = Session(mechanism)
         for count in (1, 2, 40):
             session.push_batch(np.ones((count, mechanism.columns), dtype=np.int64))
 

@@ -98,14 +98,15 @@ def verified(ledger: Path | str) -> Verification:
         return verify_log(log.rows())
 
 
-def release(config: Config, **more: Any) -> Pipeline:
-    """Release everything; returns the closed pipeline."""
+def release(config: Config, *, finished: bool = True, **more: Any) -> Pipeline:
+    """Release everything; returns the closed pipeline. One that is not finished may become longer."""
     queries = one(config)
     with open_pipeline(queries, **more) as pipeline:
         intake = queries.open(pipeline.position)
         try:
             pipeline.drive(intake)
-            pipeline.finish()
+            if finished:
+                pipeline.finish()
         finally:
             intake.close()
     return pipeline

@@ -26,7 +26,6 @@ from tidegate.pipeline import open_pipeline, pipeline
 from tidegate.pipeline.amend import amend
 from tidegate.pipeline.delivery import NullObserver
 from tidegate.pipeline.logs import LogReader
-from tidegate.pipeline.mechanisms import on_core
 from tidegate.sinks.chunks import Chunk
 from tidegate.testing.entropy import fixed_entropy
 
@@ -190,7 +189,7 @@ def main() -> None:
     with fixed_entropy(1):  # kernels are loaded once, and not in every child
         for number in range(len(VARIANTS)):
             for part in variant(Path(), "", number).parts:
-                session = Session(on_core(part.mechanism))
+                session = Session(part.mechanism)
                 session.push([0] * part.mechanism.columns)
                 session.push_batch(np.zeros((3, part.mechanism.columns), dtype=np.int64))
     with suppress(ImportError):

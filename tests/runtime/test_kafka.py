@@ -381,11 +381,11 @@ def test_a_topic_has_each_release_once_and_in_order(kafka: Any, tmp_path: Path) 
     """Key, headers and JSON; a second start adds nothing, and a longer stream goes on after the last."""
     topic = kafka.topic()
     config = into(tmp_path, kafka.url(topic), TIDE, ("count = 12", "count = 8"))
-    stream = release(config)
+    stream = release(config, finished=False)
     first = kafka.read(topic)
     assert len(first) == stream.releases > 8
     assert dict(first[0].headers())["guarantee"] == config.fingerprint.encode()
-    release(config)
+    release(config, finished=False)
     assert len(kafka.read(topic)) == len(first)
     longer = release(into(tmp_path, kafka.url(topic), TIDE))
     found = seen(kafka.read(topic))
@@ -429,13 +429,12 @@ def test_a_zombie_is_fenced(kafka: Any, tmp_path: Path) -> None:
     config = into(tmp_path, kafka.url(topic))
     with open_one(config) as stream:
         intake = config.open(None)
-        blocks = list(intake)
-        intake.close()
-        sink: Any = stream._outlets[0].sink
+        sink: Any = next(state.sink for _, state in stream.states)
         other = KafkaSink(kafka.url(topic), sink._layout)
         assert other.resume(0, None) == 0
         with pytest.raises(SinkError, match="taken over"):
-            stream.drive(blocks)
+            stream.drive(intake)
+        intake.close()
         other.close()
     assert kafka.read(topic) == []
     release(config)
@@ -451,13 +450,12 @@ def test_a_broker_that_goes_away_gets_everything_later(
     config = into(tmp_path, kafka.url(topic))
     with open_one(config) as stream:
         intake = config.open(None)
-        blocks = list(intake)
-        intake.close()
         kafka.stop()
         try:
-            stream.drive(blocks)
+            stream.drive(intake)
             assert stream.behind
         finally:
+            intake.close()
             kafka.start()
         monkeypatch.setattr(sink_module, "PATIENCE", 10.0)
         stream.finish()
@@ -495,8 +493,8 @@ def test_killed_while_it_sends(kafka: Any, starter: Any, tmp_path: Path) -> None
             assert starter.start(config.path, size=5, seconds=chance.uniform(0.0, 0.2))
     stream = release(config)
     with open_one(config) as again:
-        sink: Any = again._outlets[0].sink
-        chunks = list(again.store.chunks())
+        sink: Any = next(state.sink for _, state in again.states)
+        chunks = list(again.released[config.name].chunks())
     stored = [(int(step), int(n)) for one in chunks for step, n in zip(one.step, one.revision, strict=True)]
     messages = kafka.read(topic)
     assert seen(messages) == stored

@@ -115,13 +115,12 @@ def test_a_server_that_goes_away_gets_everything_later(database: Any, tmp_path: 
     config = into(tmp_path, database.url())
     with open_one(config) as stream:
         intake = config.open(None)
-        blocks = list(intake)
-        intake.close()
         database.server.stop()
         try:
-            stream.drive(blocks)
+            stream.drive(intake)
             assert stream.behind
         finally:
+            intake.close()
             database.server.start()
         stream.finish()
         assert not stream.behind
@@ -159,11 +158,10 @@ def test_a_program_that_was_taken_for_dead_is_refused(database: Any, tmp_path: P
     config = into(tmp_path, database.url())
     with open_one(config) as stream:
         intake = config.open(None)
-        blocks = list(intake)
-        intake.close()
         database.sql("UPDATE released_stream SET worker = worker + 1")  # as another start does
         with pytest.raises(SinkError, match="taken over"):
-            stream.drive(blocks)
+            stream.drive(intake)
+        intake.close()
     assert rows(database) == []
     release(config)
     assert len(rows(database)) == 24
@@ -216,8 +214,9 @@ def test_killed_at_random_moments(database: Any, starter: Any, tmp_path: Path) -
     assert found == (2 * number, number, steps)
     assert database.sql("SELECT count(*) FROM released_newest") == [(2 * steps,)]
     with open_one(config) as again:
-        layout = again._outlets[0].sink._layout
-        stored = [row for chunk in again.store.chunks() for row in layout.rows(chunk)]
+        sink: Any = next(state.sink for _, state in again.states)
+        chunks = again.released[config.name].chunks()
+        stored = [row for chunk in chunks for row in sink._layout.rows(chunk)]
     expected = sorted((row[1], row[2], row[3], *map(_float, row[4:7]), row[7], row[9]) for row in stored)
     assert rows(database) == expected
     database.sql("ANALYZE released")

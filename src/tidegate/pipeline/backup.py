@@ -124,7 +124,9 @@ def _copied(source: Path, place: Path, *, restored: bool, secrets: bool) -> Copi
             if not secrets:
                 _strip(writer)
             if restored:
-                writer.execute("INSERT OR REPLACE INTO notes VALUES (0, 'restored', 'true')")
+                note = ("restored", "true")
+                values = (0, *note, spool.checksum("notes", 0, note))
+                writer.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?, ?)", values)
         found = verify_log(rows_of(fresh))
         if not found.ok:
             raise LogDamaged(f"{source} does not verify, and no copy of it was made: {found.reason}")

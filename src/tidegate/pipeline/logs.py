@@ -174,6 +174,8 @@ def _told(path: Path) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         if str(error).startswith("no such table") and "log" not in str(error):
             raise NoTable from None
+        if "Could not decode" in str(error):
+            raise LogDamaged(f"{path} has text that is none ({error}); restore a backup.") from None
         raise unusable(path, error) from None
     except sqlite3.DatabaseError as error:
         raise LogDamaged(f"{path} is no log that can be read ({error}); restore a backup.") from None
