@@ -116,7 +116,7 @@ def test_damage_is_refused_or_changes_nothing(tmp_path: Path, make: Callable[[Pa
     """Whatever value is damaged, of whatever table."""
     stopped = Stopped(tmp_path, make)
     refused: dict[str, int] = {}
-    for cell in stopped.cells():
+    for cell in list(stopped.cells()):
         for value in damaged(cell.value):
             for act, wanted in ((stopped.start, stopped.promised), (stopped.reading, stopped.read)):
                 stopped.back()
@@ -136,7 +136,7 @@ def test_damage_is_refused_or_changes_nothing(tmp_path: Path, make: Callable[[Pa
 def test_a_start_refuses_every_damage_of_its_sinks(tmp_path: Path, column: str) -> None:
     """Also a number that is a little too small: releases would be sent twice, or not at all."""
     stopped = Stopped(tmp_path, shop)
-    for cell in stopped.cells():
+    for cell in list(stopped.cells()):
         if (cell.table, cell.column) == ("sinks", column):
             for value in damaged(cell.value):
                 stopped.back()

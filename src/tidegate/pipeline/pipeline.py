@@ -119,17 +119,22 @@ class Pipeline:
         )
         self.identity = next(log.rows()).head.hex()
         self.spool = Spool(log, queries.ledger)
-        self.archives = Archives(log, self.spool, archives_of(queries.first), queries.first.run.keep)
-        self._gappy = {part.name for part in self.parts if part.query.fill == MISSING}
-        self.reading = Reading(self.parts, self.mechanisms, self.session.scopes, self.spool, self.archives)
-        self.readers, self.released = self.reading.readers, self.reading.released
-        self.chunks = self.reading.chunks
-        self._marks: dict[int, list[Mark]] = {}  # of each scope: those that are not stored yet
-        self._marked = {
-            name: self.spool.last_mark(reader.scope.number) for name, reader in self.readers.items()
-        }
-        for _ in self._read_commits():
-            pass  # what was committed before this start: sinks are asked first what they lack
+        try:
+            self.archives = Archives(log, self.spool, archives_of(queries.first), queries.first.run.keep)
+            self._gappy = {part.name for part in self.parts if part.query.fill == MISSING}
+            self.reading = Reading(self.parts, self.mechanisms, self.session.scopes, self.spool, self.archives)
+            self.readers, self.released = self.reading.readers, self.reading.released
+            self.chunks = self.reading.chunks
+            self._marks: dict[int, list[Mark]] = {}  # of each scope: those that are not stored yet
+            self._marked = {
+                name: self.spool.last_mark(reader.scope.number) for name, reader in self.readers.items()
+            }
+            for _ in self._read_commits():
+                pass  # what was committed before this start: sinks are asked first what they lack
+        except BaseException:
+            self.spool.close()
+            self.session.close()
+            raise
         self.placed = {
             part.name: part for part in self.parts
         }  # with outputs of their own where they were amended
