@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import hashlib
 import html
-import importlib.metadata
 import json
 import math
 import re
@@ -26,6 +25,7 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
+import tidegate
 from tidegate.config import parse_config, read_queries
 from tidegate.core.commit import Row
 from tidegate.core.export import losses
@@ -746,7 +746,7 @@ class Told:
             name: str(value) for name, value in self.keys["mechanism"].items() if name != "name"
         }
         program = self.card["implementation"]
-        assert program["version"] == importlib.metadata.version("tidegate")
+        assert program["version"] == tidegate.__version__
         (described,) = json.loads(self.rows[0].charges)["description"]["queries"].values()
         about = {name: value for name, value in described["about"].items() if name != "read"}
         digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
@@ -766,7 +766,7 @@ class Told:
         head, commits = self.one(r"<code>([0-9a-f]{16})</code>, after ([\d,]+) commits?", part)
         assert (number(commits), head) == (len(self.rows), self.rows[-1].head.hex()[:16])
         version, written_at = self.one(r"Tidegate ([\d.]+\w*), (\d{4}-\d\d-\d\d \d\d:\d\d) UTC", part)
-        assert version == importlib.metadata.version("tidegate")
+        assert version == tidegate.__version__
         age = self.written - datetime.datetime.fromisoformat(f"{written_at}+00:00")
         assert datetime.timedelta(0) <= age < datetime.timedelta(minutes=2)  # written down to the minute
 

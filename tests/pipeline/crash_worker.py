@@ -105,7 +105,9 @@ def send_first() -> None:
 
     def too_late(log: SQLiteLog, expected: bytes, commit: Any) -> bytes:
         for sink in sinks:
-            sink._append(b"2026,%d," % commit.first + commit.releases[-8:].hex().encode() + b"\n")
+            sink._append(
+                b"2026,%d," % commit.first + commit.content.encoded().releases[-8:].hex().encode() + b"\n"
+            )
         return append(log, expected, commit)
 
     Pipeline.process = known  # type: ignore[method-assign]

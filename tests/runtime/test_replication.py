@@ -83,7 +83,8 @@ def test_no_charge_is_lost_under_synchronous_replication(postgres: Any, servers:
 
         thread = threading.Thread(target=push, args=(address(primary),))
         thread.start()
-        until(lambda: len(seen) >= begun + 20)  # noqa: B023
+        until(lambda: len(seen) >= begun + 20 or not thread.is_alive())  # noqa: B023
+        assert thread.is_alive()
         primary.stop()
         thread.join()
         assert not thread.is_alive()

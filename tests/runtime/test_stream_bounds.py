@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.helpers import open_one, release, settings, verified
+from tests.runtime.helpers import release, settings, verified
 from tests.runtime.test_failures import Mount
 from tests.runtime.test_failures import mount as mount
 
 from tidegate.cli import main
-from tidegate.errors import LedgerError
+from tidegate.config.queries import one
 from tidegate.ingest import open_source
 from tidegate.ingest.blocks import block_steps
 from tidegate.ingest.sources.text import PIECE
+from tidegate.pipeline.errors import LogUnavailable
+from tidegate.pipeline.pipeline import prune
 from tidegate.sinks.chunks import Chunk
 from tidegate.sinks.text import TextFileSink
 
@@ -61,8 +63,8 @@ def test_full_disk_of_the_archives(tmp_path: Path, mount: Mount) -> None:
     config = settings(tmp_path, ("count = 12", "count = 4000"))
     assert release(config).step == 4000
     small = mount("size=64k")
-    with open_one(config) as stream, pytest.raises(LedgerError, match="is full"):
-        stream.prune(small, keep=10)
+    with pytest.raises(LogUnavailable, match="is full"):
+        prune(one(config), small, keep=10)
     assert verified(config.ledger).ok
     (tmp_path / "out.csv").unlink()
     assert release(config).step == 4000

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +19,7 @@ from tidegate.core.commit import Row, checked
 from tidegate.core.errors import LogDamaged
 from tidegate.core.log import Log
 from tidegate.errors import InvalidParameter
-from tidegate.pipeline.logs import LogReader
+from tidegate.pipeline.logs import LogReader, told
 from tidegate.pipeline.numbered import State
 from tidegate.pipeline.spool import Spool
 from tidegate.sinks.files import sync_path, unused_name
@@ -101,10 +102,9 @@ class Archives:
         fresh = unused_name(path)
         os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         try:
-            with sqlite3.connect(fresh) as database:
+            with told(path), closing(sqlite3.connect(fresh)) as database, database:
                 database.execute(TABLE)
                 database.executemany("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-            database.close()
             if list(read_archive(fresh)) != rows:
                 raise LogDamaged(f"{path} was not written as it should be; nothing was removed from the log.")
             fresh.replace(path)

@@ -85,7 +85,7 @@ class LogReader:
             yield from self._log.rows(number)
             return
         assert self.path is not None
-        with _told(self.path):
+        with told(self.path):
             while block := self._database.execute(ROWS, (number,)).fetchall():
                 yield from map(Row._make, block)
                 number = block[-1][0] + 1
@@ -104,7 +104,7 @@ class LogReader:
         """What a statement finds in a file, in the tables beside the commits; nothing where these are not there."""
         assert self.path is not None
         try:
-            with _told(self.path):
+            with told(self.path):
                 return self._database.execute(statement, values).fetchall()
         except NoTable:
             return []
@@ -149,7 +149,7 @@ def connect_reading(path: Path) -> sqlite3.Connection:
     mode = "rw" if held <= 0 and folder and os.access(path, os.W_OK) else "ro"
     if held < 0 and not folder:
         mode += "&immutable=1"  # nobody can be writing here, and SQLite could not make its files
-    with _told(path):
+    with told(path):
         database = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode={mode}",
             uri=True,
@@ -167,7 +167,7 @@ def connect_reading(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def told(path: Path) -> Iterator[None]:
     """Failures of SQLite as sentences."""
     try:
         yield

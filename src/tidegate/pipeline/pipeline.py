@@ -122,7 +122,9 @@ class Pipeline:
         try:
             self.archives = Archives(log, self.spool, archives_of(queries.first), queries.first.run.keep)
             self._gappy = {part.name for part in self.parts if part.query.fill == MISSING}
-            self.reading = Reading(self.parts, self.mechanisms, self.session.scopes, self.spool, self.archives)
+            self.reading = Reading(
+                self.parts, self.mechanisms, self.session.scopes, self.spool, self.archives
+            )
             self.readers, self.released = self.reading.readers, self.reading.released
             self.chunks = self.reading.chunks
             self._marks: dict[int, list[Mark]] = {}  # of each scope: those that are not stored yet
@@ -699,22 +701,18 @@ def prune(queries: Queries, folder: Path, *, keep: int | None = None) -> Path | 
         raise LogMismatch(f"there is no log {without_secrets(queries.ledger)}; start the stream first.")
     run = replace(queries.first.run, archives=str(folder.absolute()), keep=keep or queries.first.run.keep)
     queries = replace(queries, parts=tuple(replace(part, run=run) for part in queries.parts))
-    lock = lock_of(queries)
-    try:
+    with ExitStack() as locked:
+        locked.callback(lock_of(queries).release)
         log = open_log(queries.ledger)
-        pipeline = Pipeline(queries, log)
-    except BaseException:
-        lock.release()
-        raise
-    with pipeline:
-        pipeline.open_sinks(follow=queries.first.source.follow)
-        pipeline.checkpoint()
-        found = pipeline.archive(keep)
-    if found is not None and isinstance(log, SQLiteLog):
-        with closing(sqlite3.connect(log.path, isolation_level=None)) as database:
-            database.execute("PRAGMA secure_delete = ON")
-            database.execute("VACUUM")
-    lock.release()
+        locked.callback(log.close)
+        with Pipeline(queries, log) as pipeline:
+            pipeline.open_sinks(follow=queries.first.source.follow)
+            pipeline.checkpoint()
+            found = pipeline.archive(keep)
+        if found is not None and isinstance(log, SQLiteLog):
+            with closing(sqlite3.connect(log.path, isolation_level=None)) as database:
+                database.execute("PRAGMA secure_delete = ON")
+                database.execute("VACUUM")
     return found
 
 

@@ -6,7 +6,7 @@
 - Rows of open steps that their source cannot repeat: written before a broker may forget them. Rows of steps that were
   committed are ignored, so they need not vanish in the same transaction.
 
-Rows without records have a checksum over their table, key and values, which is compared whenever they are read: a row that
+Rows without records have a checksum over their table, key and values, which is compared whenever they are read: one that
 was damaged is refused, and never continued from.
 """
 
@@ -17,6 +17,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
+from pathlib import Path
 from threading import RLock
 from typing import Any, NamedTuple, Protocol
 
@@ -29,7 +30,7 @@ from tidegate.core.postgres_log import Address, Connection, PostgresLog
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.errors import TidegateError
 from tidegate.ingest.sources.source import Arrivals
-from tidegate.pipeline.logs import LogReader
+from tidegate.pipeline.logs import LogReader, told
 from tidegate.pipeline.numbered import Mask, State
 
 PRIVATE = ("spooled", "arrivals")  # tables with records, which no backup has
@@ -113,7 +114,7 @@ class LiteDatabase:
     words: Mapping[str, str] = LITE
 
     def __init__(self, place: str) -> None:
-        self._lock = RLock()
+        self._lock, self._place = RLock(), Path(place)
         self._database = sqlite3.connect(place, isolation_level=None, check_same_thread=False)
         for setting in ("secure_delete = ON", "synchronous = FULL", "journal_size_limit = 0"):
             self.run(f"PRAGMA {setting}")
@@ -122,19 +123,13 @@ class LiteDatabase:
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """All rows of one statement."""
-        try:
+        with told(self._place):
             return self._database.execute(statement, values).fetchall()
-        except sqlite3.DatabaseError as error:
-            if type(error) is sqlite3.DatabaseError or "Could not decode" in str(error):
-                raise LogDamaged(
-                    f"the tables beside the log cannot be read ({error}); restore a backup."
-                ) from None
-            raise
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commits, or rolls back."""
-        with self._lock, self._database:
+        with self._lock, told(self._place), self._database:
             self.run("BEGIN IMMEDIATE")
             yield
 
