@@ -494,7 +494,7 @@ def test_killed_while_it_sends(kafka: Any, starter: Any, tmp_path: Path) -> None
     stream = release(config)
     with open_one(config) as again:
         sink: Any = next(state.sink for _, state in again.states)
-        chunks = list(again.released[config.name].chunks())
+        chunks = [chunk for released in again.released.values() for chunk in released.chunks()]
     stored = [(int(step), int(n)) for one in chunks for step, n in zip(one.step, one.revision, strict=True)]
     messages = kafka.read(topic)
     assert seen(messages) == stored

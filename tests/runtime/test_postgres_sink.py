@@ -215,7 +215,7 @@ def test_killed_at_random_moments(database: Any, starter: Any, tmp_path: Path) -
     assert database.sql("SELECT count(*) FROM released_newest") == [(2 * steps,)]
     with open_one(config) as again:
         sink: Any = next(state.sink for _, state in again.states)
-        chunks = again.released[config.name].chunks()
+        chunks = [chunk for released in again.released.values() for chunk in released.chunks()]
         stored = [row for chunk in chunks for row in sink._layout.rows(chunk)]
     expected = sorted((row[1], row[2], row[3], *map(_float, row[4:7]), row[7], row[9]) for row in stored)
     assert rows(database) == expected
