@@ -357,7 +357,7 @@ class Releases(_Published):
     readings
         The measurements that a model was given, NaN at steps without one, where it has released them; else None.
     names
-        The names of the columns, where the run knows them; else None.
+        The names of the columns, where the session was given them; else None.
 
     Examples
     --------
