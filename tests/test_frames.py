@@ -11,6 +11,8 @@ import polars as pl
 import pytest
 
 import tidegate as tg
+from tidegate.core.errors import LogMismatch
+from tidegate.core.session import plan_amendment
 from tidegate.errors import InvalidInput, InvalidParameter, MissingPart
 from tidegate.mechanisms import Uniform
 
@@ -42,8 +44,11 @@ def test_tables_agree_with_the_releases(library: str) -> None:
 
 
 def test_wide_tables_have_a_row_a_step() -> None:
-    """The names of a pushed DataFrame come out again."""
-    releases = tg.open(PLAIN).push_batch(pl.DataFrame(COUNTS, schema=["north", "south"], orient="row"))
+    """The names of the columns come out again."""
+    names = ["north", "south"]
+    session = tg.open(PLAIN, names=names)
+    releases = session.push_batch(pl.DataFrame(COUNTS, schema=names, orient="row"))
+    assert [each.names for each in session.releases()] == [("north", "south")]
     table = releases.to_polars(layout="wide", confidence=0.5)
     assert table.columns == [
         "step", "north", "north low", "north high", "south", "south low", "south high", "status",
@@ -68,44 +73,115 @@ def test_a_missing_library_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPat
         tg.open(PLAIN).push_batch(COUNTS).to_pandas()
 
 
-@pytest.mark.parametrize("library", ["polars", "pandas"])
-def test_columns_are_taken_by_name(library: str) -> None:
-    """A DataFrame in another order is put right: with hardly any noise the values show which is which."""
+CERTAIN = Uniform(tg.WEvent(epsilon="4000000", w=2), columns=2)  # values show which column is which
+NAMES = ("north", "south")
+
+
+def table(library: str, columns: dict[str, list[int]]) -> Any:
+    """A table of a library."""
     module = pytest.importorskip(library)
-    session = tg.open(Uniform(tg.WEvent(epsilon="1000", w=1), columns=2))
-    session.push_batch(module.DataFrame({"north": [1000], "south": [0]}))
-    assert session.push_batch(module.DataFrame({"south": [0], "north": [1000]})).values[0, 0] > 900
-    assert session.push({"south": 0, "north": 1000}).values[0] > 900
-    with pytest.raises(InvalidInput, match="'north', 'south'"):
-        session.push({"east": 0, "north": 1000})
+    return module.table(columns) if library == "pyarrow" else module.DataFrame(columns)
+
+
+@pytest.mark.parametrize("library", ["polars", "pandas", "pyarrow"])
+def test_columns_are_taken_by_name(library: str) -> None:
+    """A table in another order is put right."""
+    session = tg.open(CERTAIN, names=NAMES)
+    for columns in ({"north": [1000], "south": [0]}, {"south": [0], "north": [1000]}):
+        assert session.push_batch(table(library, columns)).values.round().tolist() == [[1000, 0]]
+    assert session.push({"south": 0, "north": 1000}).values.round().tolist() == [1000, 0]
+    assert session.push([1000, 0]).values.round().tolist() == [1000, 0]
+    for columns in ({"north": [1], "east": [2]}, {"north": [1]}, {"north": [1], "south": [2], "east": [3]}):
+        with pytest.raises(InvalidInput, match="'north', 'south'"):
+            session.push_batch(table(library, columns))
+
+
+def under(name: str, values: Any) -> Any:
+    """Values as the query of this name gets them."""
+    return {name: values} if name else values
+
+
+@pytest.mark.parametrize("library", ["polars", "pandas", "pyarrow"])
+def test_names_are_not_learnt_from_what_is_pushed(library: str, tmp_path: Path) -> None:
+    """A table may take its names from data, and would decide how later ones are read: they are refused, unsaid."""
+    for session in (tg.open(PLAIN), tg.open(PLAIN, tmp_path / "a.db"), tg.open({"a": PLAIN})):
+        (name,) = session.steps
+        with pytest.raises(InvalidInput, match="names=") as refusal:
+            session.push_batch(under(name, table(library, {"Mallory": [1], "south": [2]})))
+        assert "Mallory" not in str(refusal.value)
+        with pytest.raises(InvalidInput, match="names="):
+            session.push(under(name, {"Mallory": 1, "south": 2}))
+        assert session.step == 0
+        session.push(under(name, [1, 2]))  # it is open as before
+        session.close()
+
+
+def test_a_labelled_row_of_pandas_is_taken_by_name() -> None:
+    """A Series is a step whose columns are its labels; in a batch of one column they are labels of steps."""
+    pandas = pytest.importorskip("pandas")
+    row = pandas.Series({"south": 0, "north": 1000})
+    assert tg.open(CERTAIN, names=NAMES).push(row).values.round().tolist() == [1000, 0]
+    with pytest.raises(InvalidInput, match="names="):
+        tg.open(CERTAIN).push(row)
+    assert len(tg.open(Uniform(tg.WEvent(epsilon="1", w=4))).push_batch(row)) == 2
 
 
 def test_numbers_are_no_names() -> None:
-    """A pandas DataFrame without names is an array."""
+    """A pandas DataFrame without names is an array; one whose numbers are in another order is not."""
     pandas = pytest.importorskip("pandas")
-    releases = tg.open(PLAIN).push_batch(pandas.DataFrame(COUNTS))
-    assert releases.names is None
+    frame = pandas.DataFrame(COUNTS)
+    assert tg.open(PLAIN).push_batch(frame).names is None
+    with pytest.raises(InvalidInput, match="names="):
+        tg.open(PLAIN).push_batch(frame[[1, 0]])
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a log does not hold the names of columns: a reopened session learns them anew"
-)
+def test_a_column_of_pandas_is_no_attribute() -> None:
+    """Names of columns that mean something to other libraries are names."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"select": [0], "column_names": [1000]})
+    names = ["column_names", "select"]
+    assert tg.open(CERTAIN, names=names).push_batch(frame).values.round().tolist() == [[1000, 0]]
+
+
 def test_a_reopened_session_knows_its_columns(tmp_path: Path) -> None:
-    """Named by what was first pushed, they are the same ones in whatever order later values come."""
-    certain = Uniform(tg.WEvent(epsilon="4000000", w=2), columns=2)
-    with tg.open(certain, tmp_path / "a.db") as session:
+    """The log has their names: whoever opens it gives the same ones in the same order, or amends it."""
+    with tg.open(CERTAIN, tmp_path / "a.db", names=NAMES) as session:
         session.push({"north": 1000, "south": 0})
-    with tg.open(certain, tmp_path / "a.db") as session:
+    with tg.open(CERTAIN, tmp_path / "a.db", names=NAMES) as session:
         assert session.push({"south": 0, "north": 1000}).values.round().tolist() == [1000, 0]
         with pytest.raises(InvalidInput):
             session.push({"east": 1, "north": 2})
+    for other in (None, NAMES[::-1]):
+        with pytest.raises(LogMismatch, match="names"):
+            tg.open(CERTAIN, tmp_path / "a.db", names=other)
+        assert plan_amendment(CERTAIN, tmp_path / "a.db", names=other).begun == {"": 4}
+    assert plan_amendment(CERTAIN, tmp_path / "a.db", names=NAMES).unchanged == ("",)
+
+
+def test_each_query_has_names_of_its_own() -> None:
+    """By the names of the queries; one without stays an array."""
+    session = tg.open({"a": CERTAIN, "b": CERTAIN}, shares={"a": "1/2", "b": "1/2"}, names={"a": NAMES})
+    found = session.push({"a": {"south": 0, "north": 1000}, "b": [5, 6]})
+    assert found["a"].values.round().tolist() == [1000, 0]
+    with pytest.raises(InvalidInput, match="names="):
+        session.push({"b": {"south": 0, "north": 1000}})
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "a"], ["a", 2], "ab", 7, {"": ["a", "b"]}, {"a": ["a", "b"]}])
+def test_names_that_do_not_fit_are_refused(names: Any) -> None:
+    """One a column, all different, as text."""
+    with pytest.raises(InvalidParameter, match="names="):
+        tg.open(PLAIN, names=names)
+    if not isinstance(names, dict):
+        for several in (names, {"one": names}, {"two": ["a", "b"]}):
+            with pytest.raises(InvalidParameter, match="names="):
+                tg.open({"one": PLAIN}, names=several)
 
 
 @pytest.mark.parametrize("pushed", [{"north": 1, "Mallory": 2}, {"Mallory": 1}])
 def test_a_refusal_names_no_key_that_was_pushed(pushed: dict[str, int]) -> None:
     """Keys may come from data: only the names that the session knows are said."""
-    session = tg.open(tg.mechanisms.Uniform(tg.Event(epsilon="1"), columns=2))
-    session.push({"north": 1, "south": 2})
+    session = tg.open(PLAIN, names=NAMES)
     with pytest.raises(InvalidInput, match="'north', 'south'") as refusal:
         session.push(pushed)
     assert "Mallory" not in str(refusal.value)

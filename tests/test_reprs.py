@@ -81,7 +81,7 @@ def test_releases_are_drawn_in_notebooks() -> None:
 
 def test_names_in_a_chart_are_escaped() -> None:
     """A name of a column is text, whatever stands in it."""
-    session = tg.open(Uniform(POLICY, columns=2))
+    session = tg.open(Uniform(POLICY, columns=2), names=["<b>bold</b>", "plain"])
     releases = session.push_batch(pl.DataFrame({"<b>bold</b>": [1, 3], "plain": [2, 4]}))
     assert "<b>bold" not in releases._repr_html_()
     assert "&lt;b&gt;bold" in releases._repr_html_()

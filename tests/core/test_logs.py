@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -154,6 +155,23 @@ def test_what_others_would_not_see_is_not_released(tmp_path: Path, how: str) -> 
     assert session.closed
 
 
+def test_a_file_without_a_write_ahead_log_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where SQLite cannot have one, nothing would notice that the file was replaced."""
+
+    class Elsewhere(sqlite3.Connection):
+        """A file system without shared memory."""
+
+        def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
+            return super().execute(sql.replace("journal_mode = WAL", "journal_mode"), parameters)
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(
+        sqlite_log.sqlite3, "connect", lambda *args, **more: connect(*args, **more, factory=Elsewhere)
+    )
+    with pytest.raises(LogMismatch, match=r"cannot have a write-ahead log .*'delete'.*local disk"):
+        SQLiteLog(tmp_path / "log.db")
+
+
 def test_a_copy_with_the_inode_of_a_removed_file_drops_noise_to_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +264,20 @@ def test_the_log_of_a_session_in_memory_is_bounded() -> None:
     assert len(log._seen) <= 2 * W + 2
     assert sum(len(each) for each in session.releases()) >= W
     assert [row.number for row in log.rows(399)] == [399, 400]
+
+
+def test_a_log_that_has_dropped_commits_is_not_opened_again() -> None:
+    """Its steps are fewer than the window, so it has forgotten charges that an amendment must count."""
+    log = MemoryLog(1)
+    session = Session(mechanisms()["laplace"], log)
+    Session(mechanisms()["laplace"], log)  # nothing is dropped yet
+    for row in ROWS[: 2 * W]:
+        session.push(row)
+    other = Uniform(tg.WEvent(epsilon="1", w=W), columns=2, noise="laplace")
+    for mechanism, amend in ((mechanisms()["laplace"], False), (other, True)):
+        with pytest.raises(LogMismatch, match="has dropped commits"):
+            Session(mechanism, log, amend=amend)
+    session.push(ROWS[0])  # who writes it goes on
 
 
 def test_a_bounded_log_releases_what_an_unbounded_one_does() -> None:

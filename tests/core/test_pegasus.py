@@ -15,7 +15,6 @@ from tidegate.core.log import MemoryLog
 from tidegate.core.session import Session
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.verify import verify
-from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.pegasus import grouper as loop
 from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing
 from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
@@ -221,17 +220,3 @@ def test_users_have_a_horizon_and_no_second_chance() -> None:
     session.push_batch(np.ones((9, 4), dtype=np.int64))
     with pytest.raises(AccountRefused):
         session.push([1, 1, 1, 1])
-
-
-def test_the_printed_test_of_pruning_is_refused() -> None:
-    """It is not private for four levels or more."""
-    with pytest.raises(InvalidParameter, match="calibration"):
-        Session(HierarchicalPeGaSus(POLICY, hierarchy=TREE, calibration="paper"))
-
-
-def test_logs_hold_open_groups() -> None:
-    """A state without raw counts is not promised where there is none."""
-    with pytest.raises(InvalidParameter, match="snapshots"):
-        Session(PeGaSus(POLICY, snapshots="closed"))
-    with pytest.raises(InvalidParameter, match="snapshots"):
-        Session(HierarchicalPeGaSus(POLICY, hierarchy=TREE, snapshots="closed"))

@@ -104,8 +104,8 @@ def test_unit_counts_repeat_what_the_mechanism_released():
 
 def test_queries_work_on_releases_without_groups():
     """Every step is then a group of its own."""
-    releases = (
-        tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=3), columns=2)).push_batch(np.ones((30, 2)))
+    releases = tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=3), columns=2)).push_batch(
+        np.ones((30, 2))
     )
     assert isinstance(releases, Releases)
     sums = WindowSum(2, 4).push_batch(releases)
@@ -117,7 +117,9 @@ def test_queries_work_on_releases_without_groups():
 
 def test_aggregates_are_sums_of_columns():
     """Asking about a sum of columns sums the estimates."""
-    releases = tg.open(tg.mechanisms.PeGaSus(tg.Event(epsilon="1"), columns=3)).push_batch(np.full((40, 3), 5))
+    releases = tg.open(tg.mechanisms.PeGaSus(tg.Event(epsilon="1"), columns=3)).push_batch(
+        np.full((40, 3), 5)
+    )
     each = WindowSum(3, 7).push_batch(releases)
     both = WindowSum(3, 7, aggregate=[(0, 2), (1,)]).push_batch(releases)
     assert both == pytest.approx(np.stack([each[:, 0] + each[:, 2], each[:, 1]], axis=1))

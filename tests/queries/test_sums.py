@@ -99,14 +99,24 @@ def test_answers_carry_intervals_that_cover(query, kind):
     assert found.step == 77
 
 
-def test_the_error_of_a_clipped_sum_comes_with_its_releases():
-    """The releases know the clip; before the lag has passed nothing is known."""
-    mechanism = ClippedSum(Event(epsilon="1", max_change=900), horizon=500, lag=60)
+@pytest.mark.parametrize("first_sums", [False, True])
+def test_answers_of_a_clipped_sum_need_its_clip(first_sums):
+    """The releases have it; before the lag has passed nothing is known."""
+    mechanism = ClippedSum(
+        Event(epsilon="1", max_change=900), horizon=500, lag=60, grid="0.1", first_sums=first_sums
+    )
     releases = tg.open(mechanism).push_batch([5] * 200)
-    assert np.isnan(releases.clip[:59]).all()
-    deviation = mechanism.noise_deviation(200, int(releases.clip[-1]))
-    assert releases.deviation[-1] == pytest.approx(deviation)
-    assert deviation < releases.radius(0.95)[-1, 0] < 4 * deviation
+    with pytest.raises(InvalidParameter, match="clip"):
+        mechanism.counter_at(releases.clip[58])
+    counter = mechanism.counter_at(releases.clip[-1])
+    found = answer(RunningSum(), releases.values, counter)
+    assert found.deviation == pytest.approx(releases.scale[-1])
+    assert found.deviation < found.radius < 4 * found.deviation
+    # the mean of the last 100 is (S_200 − S_100)/100, in which the sum of the first 60 cancels
+    mean = answer(WindowAverage(100), releases.values, counter)
+    tree = mechanism.tree(counter.clip)
+    assert mean.deviation == pytest.approx(tree.deviation_of(WindowAverage(100).weights(200)[60:]))
+    assert mean.deviation < mean.radius < 4 * mean.deviation
 
 
 def test_merging_many_scales_keeps_the_variance():

@@ -9,11 +9,15 @@ from hashlib import sha256
 from typing import NamedTuple, NoReturn
 
 from tidegate.core.commit import HEAD_BYTES, NO_HEAD, Commit, Row, Written, row_of, secret_of
-from tidegate.core.errors import Fenced
+from tidegate.core.errors import Fenced, LogMismatch
 from tidegate.core.turns import Turns
 from tidegate.noise.entropy import fresh_bytes
 
 FENCED = "another writer has moved the head of this log; close this session and open the log again."
+DROPPED = (
+    "this log in memory has dropped commits, and their charges with them, so it cannot be opened again; keep all of them "
+    "with MemoryLog(), or use a file."
+)
 FORGOTTEN = Written(b"", b"")  # in place of releases that were dropped; the row has all the rest
 
 Head = bytes | Commit
@@ -96,7 +100,8 @@ class MemoryLog(Log):
     ----------
     steps
         How many of the last steps it keeps the commits of, at least; None: all. A session that makes its own log gives a
-        window: nobody else can open that log, so nobody needs more, and its memory is bounded.
+        window: nobody else can open that log, so nobody needs more, and its memory is bounded. A log that has dropped
+        commits has forgotten charges, and cannot be opened again.
     """
 
     durable = False
@@ -119,8 +124,10 @@ class MemoryLog(Log):
         return self._row(head).head if isinstance(head, Commit) else head
 
     def load(self) -> Loaded | None:
-        """The last commit."""
+        """The last commit; refused where earlier ones were dropped, and their charges with them."""
         self._turns.check_process()
+        if self._commits and 0 not in self._commits:
+            raise LogMismatch(DROPPED)
         while True:
             commits = list(self._commits.values())[-1:]
             if not commits:

@@ -13,7 +13,7 @@ A refusal that depends on public numbers, or on the form of the input, comes bef
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from hashlib import sha256
@@ -62,7 +62,7 @@ from tidegate.core.scope import Amendment, Book, Scope, amended, begun, compare,
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.turns import REENTERED, Turns
 from tidegate.core.values import Matrix, Reader, ValueReader
-from tidegate.errors import InvalidInput
+from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import ExactLike, whole
 from tidegate.intervals import History
 from tidegate.noise.entropy import Source, current
@@ -73,8 +73,8 @@ CLOSED = "this session is closed; open the log again."
 ENDED = "this stream was finished; begin another one."
 HALTED_FOR_GOOD = "this stream was halted, and at user level no budget returns; begin another one."
 MISMATCH = (
-    "the log was begun or amended with other queries, parameters or entropy; open it with its own configuration, amend "
-    "it, or choose another path."
+    "the log was begun or amended with other queries, parameters, names or entropy; open it with its own configuration, "
+    "amend it, or choose another path."
 )
 COPIED = "this log is a copy; open it with the configuration that it has before it is amended."
 COPIED_FOR_GOOD = "this log is a copy, and at user level noise cannot begin anew; continue the original."
@@ -88,6 +88,7 @@ CHARGED = (PUSHED, HALTED, EVENT)
 
 Position = bytes | str | int | None
 Steps = int | Mapping[str, int] | None
+Names = Iterable[str] | Mapping[str, Iterable[str]] | None
 
 
 class Query:
@@ -450,6 +451,9 @@ class Session:
         configuration is refused.
     about
         What else makes each query what it is, by name, public and as JSON: which columns of a source it counts, say.
+    names
+        The names of the columns, in their order; for several queries a mapping from those whose columns have names. Then
+        mappings and DataFrames are read by name; without, they are refused. They belong to the configuration of the log.
 
     Attributes
     ----------
@@ -481,10 +485,11 @@ class Session:
         shares: Mapping[str, ExactLike] | None = None,
         amend: bool = False,
         about: Mapping[str, Any] | None = None,
+        names: Names = None,
     ) -> None:
         self._alone = not isinstance(queries, Mapping)
         source = current()
-        self._queries, description = _configured(queries, shares, source, about)
+        self._queries, description = _configured(queries, shares, source, about, names)
         self._turns = Turns()
         self._closed = ""  # why, if it is
         self._number = 0
@@ -887,7 +892,11 @@ class Session:
             own = [next(parts) for _ in range(count)]
             if scope in known:
                 query = known[scope]
-                found[query.name] = _releases(query.mechanism, query.unit, charges.first, own, charges.units)
+                made = _releases(query.mechanism, query.unit, charges.first, own, charges.units)
+                names = getattr(query.reader, "names", None)
+                if names is not None and made.values.shape[1] == len(names):
+                    made.names = names
+                found[query.name] = made
         return found
 
     def _again(self, query: Query, content: Content) -> Any:
@@ -895,15 +904,8 @@ class Session:
         return self._released(read_again(content))[query.name]
 
     def _attach_intervals(self, released: Mapping[str, Any], content: Content) -> None:
-        """Give releases their intervals, which are worked out when somebody asks for them, and the names of columns."""
+        """Give releases their intervals, which are worked out when somebody asks for them."""
         for query in self._queries:
-            names = getattr(query.reader, "names", None)
-            if (
-                names is not None
-                and query.name in released
-                and released[query.name].values.shape[1] == len(names)
-            ):
-                released[query.name].names = names
             if query.history is not None and query.name in released:
                 query.history.follow(released[query.name], partial(self._again, query, content))
 
@@ -1074,6 +1076,7 @@ def plan_amendment(
     *,
     shares: Mapping[str, ExactLike] | None = None,
     about: Mapping[str, Any] | None = None,
+    names: Names = None,
 ) -> Amendment:
     """What `Session(queries, log, shares=shares, amend=True)` would do: which queries are silent until when.
 
@@ -1089,7 +1092,7 @@ def plan_amendment(
     >>> plan_amendment(Uniform(tg.WEvent(epsilon="1/2", w=24)), log)
     Amendment(unchanged=(), begun={'': 26}, ended=())
     """
-    _, description = _configured(queries, shares, current(), about)
+    _, description = _configured(queries, shares, current(), about, names)
     if not isinstance(log, Log) and not is_url(log) and not Path(log).exists():
         raise LogMismatch(f"{log} is not there, so there is nothing to amend; open it.")
     opened = opened_log(log)
@@ -1111,13 +1114,38 @@ def _configured(
     shares: Mapping[str, ExactLike] | None,
     source: Source,
     about: Mapping[str, Any] | None,
+    names: Names,
 ) -> tuple[list[Query], dict[str, Any]]:
     """Queries that run with their shares, and their description."""
     named: Mapping[str, Mechanism] = queries if isinstance(queries, Mapping) else {"": queries}
     parts, fractions = divided(named, shares)
     made = [Query(name, mechanism, source) for name, mechanism in parts.items()]
     accounts = {query.name: query.account.describe() for query in made}
-    return made, described(not source.marked, parts, fractions, accounts, about or {})
+    columns = _named_columns(made, names, not isinstance(queries, Mapping))
+    return made, described(not source.marked, parts, fractions, accounts, about or {}, columns)
+
+
+def _named_columns(queries: list[Query], names: Names, alone: bool) -> dict[str, tuple[str, ...]]:
+    """The names of the columns of queries that have some, which are read by them from now on."""
+    if names is None:
+        return {}
+    if isinstance(names, Mapping) == alone:
+        wanted = (
+            "the names of the columns" if alone else "a mapping from queries to the names of their columns"
+        )
+        raise InvalidParameter("names", names, wanted, 'write for example names=["north", "south"]')
+    given = names if isinstance(names, Mapping) else {"": names}
+    known, found = {query.name: query.reader for query in queries}, dict[str, tuple[str, ...]]()
+    for name, columns in given.items():
+        reader = known.get(name)
+        if not isinstance(reader, ValueReader):
+            raise InvalidParameter("names", name, "of queries that read columns", "name one of this session")
+        own = tuple(columns) if isinstance(columns, Iterable) and not isinstance(columns, str) else ()
+        if not len(own) == len(set(own)) == reader.columns or not all(isinstance(each, str) for each in own):
+            wanted = f"{reader.columns} different names, one a column"
+            raise InvalidParameter("names", columns, wanted, "give as many, in the order of the columns")
+        reader.names = found[name] = own
+    return found
 
 
 def _kept(log: Log, loaded: Loaded) -> Kept:
@@ -1260,6 +1288,7 @@ def open(
     head: bytes | None = None,
     amend: bool = False,
     about: Mapping[str, Any] | None = None,
+    names: Names = None,
 ) -> Session:
     """Open the session of a mechanism, or of several by name; see :class:`Session`.
 
@@ -1275,4 +1304,4 @@ def open(
     >>> release.step
     2
     """
-    return Session(queries, log, head, shares=shares, amend=amend, about=about)
+    return Session(queries, log, head, shares=shares, amend=amend, about=about, names=names)

@@ -44,6 +44,10 @@ MOVED = (
     "{} or its write-ahead log was moved, replaced, removed or linked while it was written, so that another writer would "
     "not see what is committed; put it back, and open it again."
 )
+NO_WAL = (
+    "{} cannot have a write-ahead log (its journal_mode stays {!r}), without which a file that was replaced while it is "
+    "written is not noticed; put it on a local disk."
+)
 PRIVATE = 0o600  # whoever reads the file reads noise to come
 
 NO_FOLDER, BIRTH = -100, 0x800  # AT_FDCWD and STATX_BTIME of Linux
@@ -116,7 +120,9 @@ class SQLiteLog(Log):
     def _prepare(self) -> None:
         run = self._writer.execute
         run("PRAGMA secure_delete = ON")
-        run("PRAGMA journal_mode = WAL")
+        (mode,) = run("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":  # without it nobody notices that another file has its name
+            raise LogMismatch(NO_WAL.format(self.path, mode))
         run("PRAGMA synchronous = FULL")
         run("PRAGMA fullfsync = ON")  # macOS answers before the disk has it; elsewhere no difference
         self._page = run("PRAGMA page_size").fetchone()[0]

@@ -74,13 +74,13 @@ class ValueReader:
         missing: bool = False,
     ) -> None:
         self.columns, self.rounding, self.clamp, self.missing = columns, rounding, clamp, missing
-        self.names: tuple[str, ...] | None = None  # of the first table that was pushed
+        self.names: tuple[str, ...] | None = None  # of the columns, where the session was given them
         self._per_one, self._most = grid.denominator, most_units(grid)
         self._counts = columns == 1 and grid == 1 and clamp is None  # whole numbers are what they are
 
     def row(self, values: Any) -> Matrix:
         """One step, as a matrix of one row."""
-        array = self._numbers(self._in_order(values))
+        array = self._numbers(self._in_order(values, True))
         if array.ndim == 0 and self.columns == 1:
             array = array.reshape(1)
         if array.shape != (self.columns,):
@@ -108,14 +108,20 @@ class ValueReader:
             )
         return self._on_grid(array)
 
-    def _in_order(self, values: Any) -> Any:
-        """Values whose columns have names, in the order of the first table; all others as they are."""
-        given = None if isinstance(values, np.ndarray | list) else frames.names_of(values)
+    def _in_order(self, values: Any, one: bool = False) -> Any:
+        """Values whose columns have names, in the order of the session's; all others as they are.
+
+        Names are never learnt from what is pushed: data would decide how later data are read.
+        """
+        given = None if isinstance(values, np.ndarray | list) else frames.names_of(values, one)
         if given is None:
             return values
-        if self.names is None and len(given) == self.columns:
-            self.names = given
-        return values if self.names is None else frames.in_order(values, given, self.names)
+        if self.names is None:
+            raise InvalidInput(
+                "the columns that were pushed have names and those of this session have none; open it with names=[…], in "
+                "the order of its columns, or push an array in that order."
+            )
+        return frames.in_order(values, given, self.names)
 
     def _numbers(self, values: Any) -> npt.NDArray[Any]:
         try:

@@ -97,7 +97,7 @@ def answer(query: LinearQuery, sums: npt.ArrayLike, counter: Counter, confidence
     sums
         All running sums released so far (T, or T × d), such as ``releases.values``.
     counter
-        The mechanism that released them. Releases of ClippedSum have intervals of their own.
+        The mechanism that released them; of ClippedSum, ``mechanism.counter_at(releases.clip[-1])``.
     confidence
         Of the interval.
     """

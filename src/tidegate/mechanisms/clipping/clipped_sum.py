@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tidegate.core.arrays import Array
 from tidegate.core.charges import Charges, Integers
@@ -25,6 +26,7 @@ from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.noise import laplace_one, prepare, variance_laplace
 from tidegate.noise.entropy import Source
 from tidegate.policy import Approximate, Event, Policy, User, WEvent
+from tidegate.queries.sums import laplace_radius
 from tidegate.releases import Releases, Status
 
 WAIT = 50_000  # steps after which a default lag ends at the latest
@@ -42,6 +44,42 @@ class State(NamedTuple):
     steps: Rows  # their steps, where their sums are released
     first: Any  # the released sum of the sample, in grid units, and its variance
     tree: Nested  # SECRET: the sums of open nodes
+
+
+@dataclass(frozen=True)
+class ClippedCounter:
+    """The noise of answers that are linear in the running sums, for :func:`tidegate.queries.sums.answer`.
+
+    What clipping has taken away is not noise, and is in no interval.
+
+    Attributes
+    ----------
+    mechanism
+        What released the sums.
+    clip
+        Where values were clipped, in grid units.
+    """
+
+    mechanism: ClippedSum
+    clip: int
+
+    def deviation_of(self, weights: npt.ArrayLike) -> float:
+        """The standard deviation of the noise of Σ_t weights[t−1]·(running sum of step t)."""
+        given, lag = np.asarray(weights, dtype=np.float64), self.mechanism.waits
+        return math.hypot(self._first(given), self.mechanism.tree(self.clip).deviation_of(given[lag:]))
+
+    def radius_of(self, weights: npt.ArrayLike, confidence: float = 0.95) -> float:
+        """Half the width of a confidence interval around it."""
+        given, lag = np.asarray(weights, dtype=np.float64), self.mechanism.waits
+        scales, counts = self.mechanism.tree(self.clip).terms_of(given[lag:])
+        # the first sum is one Laplace draw, or has nearly the law of one
+        first = self._first(given) / math.sqrt(2)
+        return laplace_radius(np.append(scales, first), np.append(counts, 1.0), confidence)
+
+    def _first(self, weights: Floats) -> float:
+        """The deviation of the sum of the first m in an answer: it is part of all sums from step m on."""
+        part = float(weights[max(self.mechanism.waits - 1, 0) :].sum())
+        return abs(part) * math.sqrt(self.mechanism.first_variance(self.clip))
 
 
 @dataclass(frozen=True)
@@ -259,20 +297,29 @@ class ClippedSum(Mechanism):
         """The noise scale of the sum of the first m, in grid units; rounded up."""
         return self.tree(clip, 1, self.epsilons[1]).scale
 
+    def first_variance(self, clip: int) -> float:
+        """The variance of the sum of the first m, in the values' unit, when values are clipped at so many grid units."""
+        if not self.waits:
+            return 0.0
+        if self.first_sums:
+            return self.tree(clip, self.waits, self.epsilons[1]).standard_deviation(self.waits) ** 2
+        return variance_laplace(self.first_scale(clip)) * float(Fraction(self.grid)) ** 2
+
     def noise_deviation(self, step: int, clip: ExactLike) -> float:
         """The standard deviation of the running sum at a step if values are clipped at `clip`; 0 before step m."""
         limit = max(1, math.floor(exact("clip", clip) / Fraction(self.grid)))
-        unit = float(Fraction(self.grid))
         if step < max(self.waits, 1):
             return 0.0
-        variance = 0.0
-        if self.waits and self.first_sums:
-            variance += (self.tree(limit, self.waits, self.epsilons[1]).standard_deviation(self.waits)) ** 2
-        elif self.waits:
-            variance += variance_laplace(self.first_scale(limit)) * unit**2
+        variance = self.first_variance(limit)
         if step > self.waits:
             variance += self.tree(limit).standard_deviation(step - self.waits) ** 2
         return math.sqrt(variance)
+
+    def counter_at(self, clip: float) -> ClippedCounter:
+        """What knows the noise of linear answers from the running sums, once the clip is known: ``releases.clip[-1]``."""
+        if not 0 < clip < math.inf:
+            raise InvalidParameter("clip", clip, "a clip that is known", "wait until the lag has passed")
+        return ClippedCounter(self, max(1, round(Fraction(clip) / Fraction(self.grid))))
 
     # what a session asks -----------------------------------------------------------------------------------------
 
