@@ -849,6 +849,37 @@ def test_events_that_fail_are_charged(new_log: Callable[[], Log]) -> None:
     assert verify(new_log().rows()).ok
 
 
+def test_a_halt_that_cannot_be_charged_ends_the_stream(
+    new_log: Callable[[], Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same steps are never computed again with other noise, whatever fails inside."""
+
+    def fails(*_: Any) -> Any:
+        raise AccountRefused("a secret")
+
+    mechanism = failing(uniform())
+    session = Session(mechanism, new_log())
+    session.push_batch(ROWS[:3])
+    monkeypatch.setattr(Account, "fill", fails)
+    with pytest.raises(Halted, match="the stream has ended") as caught:
+        session.push_batch(ROWS[3:7])
+    monkeypatch.undo()
+    assert caught.value.__context__ is None
+    for ended in (session, Session(mechanism, new_log())):
+        with pytest.raises(SessionClosed, match="finished"):
+            ended.push(ROWS[3])
+    assert verify(new_log().rows()).ok
+
+
+def test_an_event_behind_the_horizon_is_refused_in_public() -> None:
+    """Before anything is drawn: the session stays open."""
+    session = Session(Hooked(tg.User(epsilon="2", horizon=2), columns=2, noise="laplace"))
+    session.push_batch(ROWS[:2])
+    with pytest.raises(AccountRefused, match="step 3"):
+        session.event("failure")
+    assert not session.closed
+
+
 def test_an_event_counts_where_its_step_is_passed_over() -> None:
     """And at user level for ever."""
     log = MemoryLog()

@@ -4,7 +4,8 @@ States and transitions (docs/proofs/core.md):
 
     OPEN --push--> BUSY --commit--> OPEN
                    BUSY --kill, interrupt, failed commit, fenced--> CLOSED    open the log again
-                   BUSY --anything else is raised--> CLOSED                  a halt commit: charged, nothing is released
+                   BUSY --anything else is raised--> CLOSED                  a halt commit: charged, nothing is released;
+                                                                             where that fails too, the stream ends
     OPEN --close, finish--> CLOSED
 
 A refusal that depends on public numbers, or on the form of the input, comes before BUSY and leaves the session open.
@@ -147,6 +148,10 @@ class Query:
             self.account.check(charges)
         except AccountRefused as error:
             raise error.of(f"query {self.name!r}", self.name) if self.name else error from None
+
+    def check_step(self) -> None:
+        """Refuse a next step that is never charged, because the stream is over."""
+        self.account.check(Charges(self.step + 1, np.zeros(1, dtype=np.int64)))
 
     def halted(self, first: int, count: int) -> Checked:
         """What is charged for steps that failed: all that is left, but for those that are silent anyway."""
@@ -832,16 +837,17 @@ class Session:
 
     def _halt(self, failed: list[tuple[Query, int, int]], position: bytes) -> NoReturn:
         """Charge all that is left for steps whose noise was drawn, and release nothing of them."""
-        checked = [(query, query.halted(first, count)) for query, first, count in failed]
-        charged = [(query.scope.number, fits.charges, query.released) for query, fits in checked]
-        first, last = self._moved(charged)
-        for query, fits in checked:
-            query.account.apply(fits)
-        for query in self._queries:  # also those that were not pushed: nothing of any state is stored
-            query.fall_silent()
-        content = Written(encoded(charged), b"")
-        self._append(self._commit(HALTED, first, last, content, position, self._no_standing()))
-        self.step, self.position = last, position
+        made = self._halt_made(failed, position)
+        if made is None:  # never tried again with other noise: the log takes nothing more
+            self._append(self._last(Written(b"", b"")))
+            self._closed = ENDED
+            raise Halted(
+                "the stream has ended: a mechanism failed after noise was drawn, and what is left could not be "
+                "charged; begin another one."
+            )
+        commit, charged = made
+        self._append(commit)
+        self.step, self.position = commit.last, position
         steps = ", ".join(sorted({f"{each.first} to {each.last}" for _, each, _ in charged}))
         self._closed = (
             f"steps {steps} failed after noise was drawn; open the log again to continue after them."
@@ -850,6 +856,23 @@ class Session:
             f"steps {steps} are charged and not released, because a mechanism failed after noise was drawn; "
             "open the log again: it continues when their windows have passed."
         )
+
+    def _halt_made(
+        self, failed: list[tuple[Query, int, int]], position: bytes
+    ) -> tuple[Commit, Charged] | None:
+        """The commit of a halt, and its charges; None where anything failed."""
+        try:
+            checked = [(query, query.halted(first, count)) for query, first, count in failed]
+            charged = [(query.scope.number, fits.charges, query.released) for query, fits in checked]
+            first, last = self._moved(charged)
+            content = Written(encoded(charged), b"")
+            for query, fits in checked:
+                query.account.apply(fits)
+            for query in self._queries:  # also those that were not pushed: nothing of any state is stored
+                query.fall_silent()
+            return self._commit(HALTED, first, last, content, position, self._no_standing()), charged
+        except Exception:
+            return None
 
     def _commit(
         self, kind: int, first: int, last: int, content: Content, position: bytes, state: Standing
@@ -942,8 +965,10 @@ class Session:
         told = str(name).encode()
         with self._turns.one():
             self._check_open()
-            self._closed = BUSY
             hearing = [query for query in self._queries if isinstance(query.mechanism, HearsEvents)]
+            for query in hearing:
+                query.check_step()
+            self._closed = BUSY
             made = self._event_made(hearing, str(name), told)
             if made is None:
                 self._halt([(query, query.step + 1, 1) for query in hearing], self.position)
