@@ -133,7 +133,7 @@ def test_a_halt_fills_every_window(window: int | None, horizon: int | None, hist
             assert not act.halts
             account.apply(account.check(filled))
         if act.halts:
-            assert sum(held.units for held in account.held(account.step)) == LIMIT
+            assert account.spent() == LIMIT
 
 
 @given(

@@ -248,22 +248,21 @@ class Query:
     def stands_without_state(self) -> Stands:
         """The same where nothing goes on from it: a halt, and the end."""
         read = self.step + self.has_event
-        return Stands(self.step, self.silent_until, read, 0, After(0, {}, {}), 0, b"")
+        return Stands(self.step, self.silent_until, read, 0, After(0, {}, {}, 0), 0, b"")
 
     def load(self, parts: Iterator[arrays.Array]) -> None:
         """Take over what `stands` has given."""
         template = (
-            np.zeros(1, dtype=np.int64),
+            np.zeros(2, dtype=np.int64),
             NO_SPANS,
             np.zeros((0, 2), dtype=np.int64),
             self.mechanism.begin(1),
         )
         numbers, spans, ordinals, self.state = arrays.rebuilt(template, parts)
-        (total,) = numbers.tolist()
+        total, ended = numbers.tolist()
         live = {(row[0], row[1]): Span(*row) for row in spans.tolist() if row[4]}
-        self.account.restore(
-            total, live, {law: ordinal for law, ordinal in ordinals.tolist() if ordinal >= 0}
-        )
+        largest = {law: ordinal for law, ordinal in ordinals.tolist() if ordinal >= 0}
+        self.account.restore(After(total, live, largest, ended))
 
 
 class Stands(NamedTuple):
@@ -294,10 +293,10 @@ class Stands(NamedTuple):
         if not self.arrays:
             return b""
         room, spans, ordinals = self.room, self.after.live.values(), self.after.ordinals.items()
-        numbers = [self.after.total, *(number for span in spans for number in span)]
+        numbers = [self.after.total, self.after.ended, *(number for span in spans for number in span)]
         numbers += [0] * ((room - len(spans)) * SPAN_FIELDS)
         numbers += [number for pair in ordinals for number in pair] + [-1] * ((room - len(ordinals)) * 2)
-        header = arrays.header(((INTEGER, (1,)), (INTEGER, (room, SPAN_FIELDS)), (INTEGER, (room, 2))))
+        header = arrays.header(((INTEGER, (2,)), (INTEGER, (room, SPAN_FIELDS)), (INTEGER, (room, 2))))
         return header + struct.pack(f"<{len(numbers)}q", *numbers) + self.state
 
 
@@ -526,10 +525,11 @@ class Session:
 
     @property
     def spent(self) -> dict[str, int]:
-        """What the last window of each query has spent, in units; of an ended stream, ask the log."""
-        return {
-            query.name: sum(held.units for held in query.account.held(query.step)) for query in self._queries
-        }
+        """What the last window of each query has spent, in units.
+
+        Of an ended stream, and of noise that steps shared before a halt or a restart, ask the log.
+        """
+        return {query.name: query.account.spent() for query in self._queries}
 
     @property
     def remaining(self) -> dict[str, int]:
@@ -625,7 +625,7 @@ class Session:
         """Rebuild the units of the last windows from their charges, up to a commit."""
         by_scope = {query.scope.number: query for query in queries}
         since = {
-            query.scope.number: max(1, steps[query.name] - (query.account.window or 1) + 2)
+            query.scope.number: max(1, steps[query.name] - (query.account.window or 1) + 1)
             for query in queries
         }
         for query in queries:
