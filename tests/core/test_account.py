@@ -142,9 +142,7 @@ def test_a_halt_fills_every_window(window: int | None, horizon: int | None, hist
     st.lists(
         st.tuples(
             st.sampled_from([0, 0, 1, 4]),
-            st.lists(
-                st.tuples(*[st.sampled_from([0, 1, 3, LIMIT])] * 3).map(list), min_size=1, max_size=7
-            ),
+            st.lists(st.tuples(*[st.sampled_from([0, 1, 3, LIMIT])] * 3).map(list), min_size=1, max_size=7),
             st.integers(0, 2),
         ),
         min_size=1,

@@ -906,7 +906,9 @@ def test_what_the_last_window_has_spent_is_what_the_log_says(name: str, reopened
         session.push(ROWS[at % len(ROWS)], step=session.step + (3 if at % 11 == 10 else 1))
         charges = [each for row in log.rows() if row.kind == PUSHED for _, each in charges_of(row)]
         spans = {row[:2]: Span(*row) for each in charges for row in map(tuple, each.spans.tolist()) if row[4]}
-        (spent,) = window_units(charges, spans.values(), np.array([session.step]), mechanism.policy.window).tolist()
+        (spent,) = window_units(
+            charges, spans.values(), np.array([session.step]), mechanism.policy.window
+        ).tolist()
         again = Session(mechanism, log) if reopened else session
         assert again.spent == {"": spent}, session.step
         session = again

@@ -195,7 +195,9 @@ def test_a_cap_above_its_limit_counts_in_both_judgements() -> None:
     house = Specification((Secret(1, 1, [(1, 40)], 1, "a"), Secret(1, 2, [(1, 4)], 1, "b")), "house")
     account = SecretsAccount(tg.Swellfish(specifications=[house], delta="1/10"), 1000)
     share = int(account._equal_shares(6, 6)[0])
-    assert share > int(account.promises.stretch(6, 6).limits[0] // account.promises.stretch(6, 6).heights.sum())
+    assert share > int(
+        account.promises.stretch(6, 6).limits[0] // account.promises.stretch(6, 6).heights.sum()
+    )
     account.apply(account.check(account.fill(4, 4)))
     assert account._full == 4
     assert account.fill(5, 5).units.tolist() == [share]

@@ -282,7 +282,11 @@ class Account:
 
     def end_spans(self) -> None:
         """Forget spans whose noise is never used again; whoever calls waits until no window contains a use of it."""
-        self.live, self.ordinals, self.ended = {}, {}, self.ended + sum(span.units for span in self.live.values())
+        self.live, self.ordinals, self.ended = (
+            {},
+            {},
+            self.ended + sum(span.units for span in self.live.values()),
+        )
 
     def load(self, charges: Charges) -> None:
         """Take over units that were committed before, for an account that is opened again."""
