@@ -406,7 +406,9 @@ PLANTED: dict[str, tuple[Any, str, str, str]] = {
     "opening forgets a step of the window": (
         Session, "_replay", "(query.account.window or 1) + 1", "(query.account.window or 1) + 3",
     ),
-    "opening forgets what an endless window has spent": (Account, "restore", "self.total = after.total", "self.total = 0"),
+    "opening forgets what an endless window has spent": (
+        Account, "restore", "self.total = after.total", "self.total = 0",
+    ),
     "a halt charges nothing": (Account, "fill", "max(0, rest - total)", "0"),
     "a halt does not silence": (session.Query, "fall_silent", "self.step + self.account.window - 1", "0"),
     "silence is forgotten when a log is opened": (

@@ -140,20 +140,20 @@ def test_a_halt_charges_all_that_is_left(name: str) -> None:
 def secrets(draw: st.DrawFn) -> Secret:
     """Hidden in a few intervals; events of one step, whose cap is above its limit with δ, are frequent."""
     duration = draw(st.sampled_from([1, 1, 2, 3, 5]))
-    gaps = draw(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 9)), min_size=1, max_size=3))
+    gaps = draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=3))
     intervals, at = [], 0
     for gap, length in gaps:
         begin = at + gap + 1
         at = begin + max(length, duration - 1)
         intervals.append((begin, at))
-    return Secret(draw(st.integers(1, 3)), duration, intervals, draw(st.sampled_from(["1", "1/3", "1/10"])))
+    return Secret(draw(st.integers(1, 3)), duration, intervals, draw(st.sampled_from(["1", "1", "1/3"])))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.lists(secrets(), min_size=1, max_size=3), min_size=1, max_size=2),
-    st.sampled_from(["0", "1/10", "1/100", "1e-6"]),
-    st.sampled_from(["windowed", "joint"]),
+    st.sampled_from(["1/10", "1/10", "0", "1e-6"]),
+    st.sampled_from(["windowed", "windowed", "joint"]),
     st.lists(
         st.tuples(st.sampled_from([0, 0, 1, 4]), st.lists(st.integers(0, 3), min_size=1, max_size=5)),
         min_size=1,
