@@ -376,7 +376,7 @@ PLANTED: dict[str, tuple[Any, str, str, str]] = {
         "made = made or self._made(pushes, place, single)\n        if made is None:",
     ),
     "a failure inside is retried after opening": (
-        Session, "_halt", "self._append(", "raise SessionClosed(BUSY)\n    self._append(",
+        Session, "_halt", "self._append(commit)", "raise SessionClosed(BUSY)",
     ),
     "the error of a mechanism leaves": (
         Session, "_made", "return None", "raise Halted('it failed')",
@@ -384,7 +384,7 @@ PLANTED: dict[str, tuple[Any, str, str, str]] = {
     "a charge is not applied": (
         Session, "_push", "push.query.account.apply(fits)", "push.query.account.step = fits.charges.last",
     ),
-    "a halt is not written": (Session, "_halt", "self._append(", "str("),
+    "a halt is not written": (Session, "_halt", "self._append(commit)", "str(commit)"),
     "an interrupted session goes on": (Session, "_push", "self._closed = BUSY", "self._closed = ''"),
     "no compare, only swap": (
         MemoryLog, "append", "self._commits.setdefault(commit.number, commit) is not commit",
@@ -404,9 +404,11 @@ PLANTED: dict[str, tuple[Any, str, str, str]] = {
     "two spans of one step are one": (Account, "_with_spans", "live[key] = span", "live[span.law, span.first] = span"),
     "opening forgets spans": (session.Query, "load", "if row[4]", "if False"),
     "opening forgets a step of the window": (
-        Session, "_replay", "(query.account.window or 1) + 2", "(query.account.window or 1) + 3",
+        Session, "_replay", "(query.account.window or 1) + 1", "(query.account.window or 1) + 3",
     ),
-    "opening forgets what an endless window has spent": (Account, "restore", "self.total = total", "self.total = 0"),
+    "opening forgets what an endless window has spent": (
+        Account, "restore", "self.total = after.total", "self.total = 0",
+    ),
     "a halt charges nothing": (Account, "fill", "max(0, rest - total)", "0"),
     "a halt does not silence": (session.Query, "fall_silent", "self.step + self.account.window - 1", "0"),
     "silence is forgotten when a log is opened": (
@@ -466,7 +468,7 @@ PLANTED: dict[str, tuple[Any, str, str, str]] = {
         Session, "finish", "self._finish_made()", "self._finish_made() or self._finish_made()",
     ),
     "a halt forgets the queries that were not pushed": (
-        Session, "_halt", "for query in self._queries:", "for query, _ in checked:",
+        Session, "_halt_made", "for query in self._queries:", "for query, _ in checked:",
     ),
     "verify does not compute amendments": (verify.Reader, "_read_book", "if book != expected:", "if False:"),
     "verify does not add up shares": (scope, "begun", "if not _fits(_sum(amounts.values()), budget):", "if False:"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.core.charges import Charges, Span, span_rows
@@ -131,6 +134,84 @@ def test_a_halt_charges_all_that_is_left(name: str) -> None:
         more[at] += 1
         with pytest.raises(AccountRefused, match=f"step {24 + at} is refused"):
             account.check(Charges(24, more))
+
+
+@st.composite
+def secrets(draw: st.DrawFn) -> Secret:
+    """Hidden in a few intervals; events of one step, whose cap is above its limit with δ, are frequent."""
+    duration = draw(st.sampled_from([1, 1, 2, 3, 5]))
+    gaps = draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=3))
+    intervals, at = [], 0
+    for gap, length in gaps:
+        begin = at + gap + 1
+        at = begin + max(length, duration - 1)
+        intervals.append((begin, at))
+    return Secret(draw(st.integers(1, 3)), duration, intervals, draw(st.sampled_from(["1", "1", "1/3"])))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.lists(secrets(), min_size=1, max_size=3), min_size=1, max_size=2),
+    st.sampled_from(["1/10", "1/10", "0", "1e-6"]),
+    st.sampled_from(["windowed", "windowed", "joint"]),
+    st.lists(
+        st.tuples(st.sampled_from([0, 0, 1, 4]), st.lists(st.integers(0, 3), min_size=1, max_size=5)),
+        min_size=1,
+        max_size=8,
+    ),
+)
+def test_what_a_halt_charges_always_fits(
+    houses: list[list[Secret]], delta: str, promise: str, history: list[tuple[int, list[int]]]
+) -> None:
+    """After any history, with steps at, below and above their shares; and no step could have had more."""
+    named = [
+        Specification(
+            tuple(replace(each, label=f"{house} {at}") for at, each in enumerate(own)), f"house {house}"
+        )
+        for house, own in enumerate(houses)
+    ]
+    policy = tg.Swellfish(specifications=named, delta=delta, promise=promise)
+    account = SecretsAccount(policy, 1000)
+    for gap, kinds in history:
+        first = account.step + 1 + gap
+        last = first + len(kinds) - 1
+        filled = account.fill(first, last)
+        fits = account.check(filled)
+        for at in range(len(kinds)):
+            more = filled.units.copy()
+            more[at] += 1
+            with pytest.raises(AccountRefused):
+                account.check(Charges(first, more))
+        shares = np.minimum(account._equal_shares(first, last), account._most)
+        units = np.choose(kinds, [np.zeros_like(shares), shares, shares // 2, filled.units])
+        try:
+            account.apply(account.check(Charges(first, units)))
+        except AccountRefused:
+            account.apply(fits)
+
+
+def test_a_cap_above_its_limit_counts_in_both_judgements() -> None:
+    """With δ an event of one step may lose more than ε in one step: by shares, and by sums behind a larger step."""
+    house = Specification((Secret(1, 1, [(1, 40)], 1, "a"), Secret(1, 2, [(1, 4)], 1, "b")), "house")
+    account = SecretsAccount(tg.Swellfish(specifications=[house], delta="1/10"), 1000)
+    share = int(account._equal_shares(6, 6)[0])
+    assert share > int(
+        account.promises.stretch(6, 6).limits[0] // account.promises.stretch(6, 6).heights.sum()
+    )
+    account.apply(account.check(account.fill(4, 4)))
+    assert account._full == 4
+    assert account.fill(5, 5).units.tolist() == [share]
+    account.apply(account.check(Charges(5, np.array([share]))))
+    with pytest.raises(AccountRefused):
+        account.check(Charges(6, np.array([share + 1])))
+
+
+def test_events_that_cost_are_refused() -> None:
+    """No mechanism of secrets has one."""
+    account = SecretsAccount(POLICIES["windowed"], UNITS)
+    account.check_event(0)
+    with pytest.raises(AccountRefused, match="event cannot be charged"):
+        account.check_event(1)
 
 
 class Fails(Swellfish):

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.runtime.helpers import open_one, release, settings
 
+from tidegate.config.keys import THE_END
 from tidegate.core.errors import LogMismatch
 from tidegate.errors import InvalidParameter
 from tidegate.releases import Release, Status
@@ -242,8 +243,9 @@ def test_a_finished_file_has_one_row_a_step(tmp_path: Path, name: str) -> None:
         else:
             found = [str(step) for step in pl.read_parquet(file)["step"]]
         assert found == [str(step) for step in range(1, count + 1)]
-    with pytest.raises(LogMismatch, match="finished at step 8"):
+    with pytest.raises(LogMismatch, match="finished at step 8") as caught:
         release(settings(tmp_path, TIDE, ("out.csv", name)))
+    assert THE_END in str(caught.value)
 
 
 def test_a_stream_without_last_words_may_become_longer(tmp_path: Path) -> None:

@@ -12,6 +12,13 @@ from tidegate.ingest.sources.factory import FORMATS
 
 ANSWERS = ("window", "jump", "low", "alarm", "average", "decayed", "smooth", "forecast", "ratio", "top")
 
+# in the page, in what `tidegate init` writes, and in the refusal of steps behind the end
+THE_END = (
+    "Where a mechanism revises earlier steps (Tide does by default), the stream is finished for good at count: for a "
+    "stream that continues, leave count out and release it with --until now; after the end, begin a new log that leaves "
+    "out at least the next w − 1 steps."
+)
+
 SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
 
 # kind → (JSON schema, words)
@@ -130,7 +137,9 @@ class StepsKeys:
         default=0,
     )
     count: int | None = key(
-        "The number of steps; needed where the input is finite.", kind="whole", default=None
+        f"The number of steps; needed where the input is finite, unless --until now is given. {THE_END}",
+        kind="whole",
+        default=None,
     )
     catch_up: int = key(
         "The most steps that may close at once when a stream that follows its input starts; more need --backfill, "

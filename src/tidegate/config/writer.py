@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 import polars as pl
 
+from tidegate.config.keys import THE_END
 from tidegate.errors import InvalidParameter
 from tidegate.ingest.errors import EmptyInput, NotUtf8, SourceUnavailable, UnreadableInput, attempt
 from tidegate.ingest.schema import check_header
@@ -276,6 +278,7 @@ def write_config(
         text = f"{key} = {quoted(given, ensure_ascii=False)}" if given is not None else f'# {key} = "…"'
         return f"{text}{' ' * max(1, 34 - len(text))}# {comment}\n"
 
+    the_end = textwrap.fill(THE_END, 100, initial_indent="# ", subsequent_indent="# ")
     names = ", ".join(quoted(str(name), ensure_ascii=False) for name in categories)
     bounds = ", ".join(quoted(str(bound)) for bound in clip)
     counted = aggregate in ("count", "distinct", "sum", "mean", "histogram", "quantile")
@@ -322,6 +325,7 @@ def write_config(
 {line("length", length, "of a step")}\
 {line("zone", zone, "of the start, and of times that carry none")}\
 count = {count}{" " * max(1, 26 - len(str(count)))}# how many steps there are
+{the_end}
 
 {asked}
 [protect]

@@ -28,6 +28,7 @@ class After(NamedTuple):
     total: int  # units of the steps of the last window
     live: dict[tuple[int, int], Span]  # spans that may meet a window to come
     ordinals: dict[int, int]
+    ended: int  # units of spans that meet the last window, and none to come
 
 
 class Checked(NamedTuple):
@@ -37,6 +38,7 @@ class Checked(NamedTuple):
     total: int
     live: dict[tuple[int, int], Span]
     ordinals: dict[int, int]
+    ended: int
 
 
 @lean
@@ -86,6 +88,7 @@ class Account:
         "_last_step",
         "_ring",
         "ahead",
+        "ended",
         "horizon",
         "limit",
         "live",
@@ -105,6 +108,7 @@ class Account:
         self.total = 0
         self.live: dict[tuple[int, int], Span] = {}
         self.ordinals: dict[int, int] = {}  # of each law: the largest ordinal that was ever charged
+        self.ended = 0
         self._ring: Integers = np.zeros(self.window or 0, dtype=np.int64)
         self._at = 0  # where the oldest step of the window stands
 
@@ -130,7 +134,7 @@ class Account:
         if refused >= 0:
             raise self._overspent(charges, live, charges.first + refused)
         kept = {key: span for key, span in live.items() if self._meets(span, charges.last + 1)}
-        return Checked(charges, int(total), kept, ordinals)
+        return Checked(charges, int(total), kept, ordinals, self._ended(live, charges.last))
 
     def check_next(self, units: int, spans: Sequence[Span] = ()) -> After:
         """`check` of the next step alone, with plain numbers: a kernel would take longer to be called."""
@@ -145,7 +149,7 @@ class Account:
         total = self.total + units + self.ahead
         if window is not None:
             total -= self._ring.item(self._at)
-        allowed, ends = self.limit, False
+        allowed, ends, ended = self.limit, False, 0
         for span in live.values():
             allowed -= span.units if window is None or span.last > step - window else 0
             ends = ends or (window is not None and span.last <= step + 1 - window)
@@ -153,8 +157,9 @@ class Account:
             rows = np.array(spans, dtype=np.int64).reshape(-1, len(Span._fields))
             raise self._overspent(Charges(step, np.array([units]), rows), live, step)
         if ends:
+            ended = self._ended(live, step)
             live = {key: span for key, span in live.items() if self._meets(span, step + 1)}
-        return After(total, live, ordinals)
+        return After(total, live, ordinals, ended)
 
     def apply_next(self, units: int, after: After) -> None:
         """`apply` of the next step alone."""
@@ -163,7 +168,7 @@ class Account:
             self._at = (self._at + 1) % self.window
         self.ahead = 0
         self.step += 1
-        self.total, self.live, self.ordinals = after
+        self.total, self.live, self.ordinals, self.ended = after
 
     def apply(self, checked: Checked) -> None:
         """Take over charges that were checked, and committed, last."""
@@ -182,7 +187,7 @@ class Account:
         if charges.last > self.step:
             self.ahead = 0
         self.step, self.total = charges.last, checked.total
-        self.live, self.ordinals = checked.live, checked.ordinals
+        self.live, self.ordinals, self.ended = checked[2:]
 
     def check_event(self, units: int) -> None:
         """Judge what an event costs, which is charged to the next step."""
@@ -191,6 +196,10 @@ class Account:
     def apply_event(self, units: int) -> None:
         """Take it over: the next step has spent this before it is released."""
         self.ahead += units
+
+    def spent(self) -> int:
+        """Units that the window which ends at the last step has spent; an event belongs to the next one."""
+        return self.total + self.ended + sum(span.units for span in self.live.values())
 
     def remaining(self) -> int:
         """Units that the window which ends at the next step has left."""
@@ -269,28 +278,38 @@ class Account:
     def standing(self) -> Checked:
         """The account as it is, for a commit that charges nothing."""
         none = Charges(self.step + 1, np.zeros(0, dtype=np.int64))
-        return Checked(none, self.total, self.live, self.ordinals)
+        return Checked(none, self.total, self.live, self.ordinals, self.ended)
 
     def end_spans(self) -> None:
         """Forget spans whose noise is never used again; whoever calls waits until no window contains a use of it."""
-        self.live, self.ordinals = {}, {}
+        self.live, self.ordinals, self.ended = (
+            {},
+            {},
+            self.ended + sum(span.units for span in self.live.values()),
+        )
 
     def load(self, charges: Charges) -> None:
         """Take over units that were committed before, for an account that is opened again."""
         ring, at, total = self._moved_to(charges.first)
         units = self._with_events(charges)
         _, total = first_refused(ring, at, total, units, np.array([LARGEST_LIMIT]))
-        self.apply(Checked(charges, int(total), {}, {}))
+        self.apply(Checked(charges, int(total), {}, {}, 0))
 
-    def restore(self, total: int, live: dict[tuple[int, int], Span], ordinals: dict[int, int]) -> None:
+    def restore(self, after: After) -> None:
         """Take over what the charges of the last window do not tell: older spans, and the total of an endless one."""
         if self.window is None:
-            self.total = total
-        self.live, self.ordinals = live, ordinals
+            self.total = after.total
+        _, self.live, self.ordinals, self.ended = after
 
     def _meets(self, span: Span, end: int) -> bool:
         """Whether a span counts in the window that ends at a step, or in a later one."""
         return self.window is None or span.last > end - self.window
+
+    def _ended(self, live: dict[tuple[int, int], Span], step: int) -> int:
+        """What spans cost that meet the window which ends at a step, and none that ends later."""
+        if self.window is None:
+            return 0
+        return sum(span.units for span in live.values() if span.last == step + 1 - self.window)
 
     def _moved_to(self, first: int) -> tuple[Integers, int, int]:
         """(ring, place of its oldest step, its units) when the step before `first` has passed; nothing is changed."""

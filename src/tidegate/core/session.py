@@ -4,7 +4,8 @@ States and transitions (docs/proofs/core.md):
 
     OPEN --push--> BUSY --commit--> OPEN
                    BUSY --kill, interrupt, failed commit, fenced--> CLOSED    open the log again
-                   BUSY --anything else is raised--> CLOSED                  a halt commit: charged, nothing is released
+                   BUSY --anything else is raised--> CLOSED                  a halt commit: charged, nothing is released;
+                                                                             where that fails too, the stream ends
     OPEN --close, finish--> CLOSED
 
 A refusal that depends on public numbers, or on the form of the input, comes before BUSY and leaves the session open.
@@ -149,6 +150,10 @@ class Query:
         except AccountRefused as error:
             raise error.of(f"query {self.name!r}", self.name) if self.name else error from None
 
+    def check_step(self) -> None:
+        """Refuse a next step that is never charged, because the stream is over."""
+        self.account.check(Charges(self.step + 1, np.zeros(1, dtype=np.int64)))
+
     def halted(self, first: int, count: int) -> Checked:
         """What is charged for steps that failed: all that is left, but for those that are silent anyway."""
         silent = self._silent(first, count)
@@ -244,22 +249,21 @@ class Query:
     def stands_without_state(self) -> Stands:
         """The same where nothing goes on from it: a halt, and the end."""
         read = self.step + self.has_event
-        return Stands(self.step, self.silent_until, read, 0, After(0, {}, {}), 0, b"")
+        return Stands(self.step, self.silent_until, read, 0, After(0, {}, {}, 0), 0, b"")
 
     def load(self, parts: Iterator[arrays.Array]) -> None:
         """Take over what `stands` has given."""
         template = (
-            np.zeros(1, dtype=np.int64),
+            np.zeros(2, dtype=np.int64),
             NO_SPANS,
             np.zeros((0, 2), dtype=np.int64),
             self.mechanism.begin(1),
         )
         numbers, spans, ordinals, self.state = arrays.rebuilt(template, parts)
-        (total,) = numbers.tolist()
+        total, ended = numbers.tolist()
         live = {(row[0], row[1]): Span(*row) for row in spans.tolist() if row[4]}
-        self.account.restore(
-            total, live, {law: ordinal for law, ordinal in ordinals.tolist() if ordinal >= 0}
-        )
+        largest = {law: ordinal for law, ordinal in ordinals.tolist() if ordinal >= 0}
+        self.account.restore(After(total, live, largest, ended))
 
 
 class Stands(NamedTuple):
@@ -290,10 +294,10 @@ class Stands(NamedTuple):
         if not self.arrays:
             return b""
         room, spans, ordinals = self.room, self.after.live.values(), self.after.ordinals.items()
-        numbers = [self.after.total, *(number for span in spans for number in span)]
+        numbers = [self.after.total, self.after.ended, *(number for span in spans for number in span)]
         numbers += [0] * ((room - len(spans)) * SPAN_FIELDS)
         numbers += [number for pair in ordinals for number in pair] + [-1] * ((room - len(ordinals)) * 2)
-        header = arrays.header(((INTEGER, (1,)), (INTEGER, (room, SPAN_FIELDS)), (INTEGER, (room, 2))))
+        header = arrays.header(((INTEGER, (2,)), (INTEGER, (room, SPAN_FIELDS)), (INTEGER, (room, 2))))
         return header + struct.pack(f"<{len(numbers)}q", *numbers) + self.state
 
 
@@ -526,10 +530,11 @@ class Session:
 
     @property
     def spent(self) -> dict[str, int]:
-        """What the last window of each query has spent, in units; of an ended stream, ask the log."""
-        return {
-            query.name: sum(held.units for held in query.account.held(query.step)) for query in self._queries
-        }
+        """What the last window of each query has spent, in units.
+
+        Of an ended stream, and of noise that steps shared before a halt or a restart, ask the log.
+        """
+        return {query.name: query.account.spent() for query in self._queries}
 
     @property
     def remaining(self) -> dict[str, int]:
@@ -625,7 +630,7 @@ class Session:
         """Rebuild the units of the last windows from their charges, up to a commit."""
         by_scope = {query.scope.number: query for query in queries}
         since = {
-            query.scope.number: max(1, steps[query.name] - (query.account.window or 1) + 2)
+            query.scope.number: max(1, steps[query.name] - (query.account.window or 1) + 1)
             for query in queries
         }
         for query in queries:
@@ -837,16 +842,17 @@ class Session:
 
     def _halt(self, failed: list[tuple[Query, int, int]], position: bytes) -> NoReturn:
         """Charge all that is left for steps whose noise was drawn, and release nothing of them."""
-        checked = [(query, query.halted(first, count)) for query, first, count in failed]
-        charged = [(query.scope.number, fits.charges, query.released) for query, fits in checked]
-        first, last = self._moved(charged)
-        for query, fits in checked:
-            query.account.apply(fits)
-        for query in self._queries:  # also those that were not pushed: nothing of any state is stored
-            query.fall_silent()
-        content = Written(encoded(charged), b"")
-        self._append(self._commit(HALTED, first, last, content, position, self._no_standing()))
-        self.step, self.position = last, position
+        made = self._halt_made(failed, position)
+        if made is None:  # never tried again with other noise: the log takes nothing more
+            self._append(self._last(Written(b"", b"")))
+            self._closed = ENDED
+            raise Halted(
+                "the stream has ended: a mechanism failed after noise was drawn, and what is left could not be "
+                "charged; begin another one."
+            )
+        commit, charged = made
+        self._append(commit)
+        self.step, self.position = commit.last, position
         steps = ", ".join(sorted({f"{each.first} to {each.last}" for _, each, _ in charged}))
         self._closed = (
             f"steps {steps} failed after noise was drawn; open the log again to continue after them."
@@ -855,6 +861,23 @@ class Session:
             f"steps {steps} are charged and not released, because a mechanism failed after noise was drawn; "
             "open the log again: it continues when their windows have passed."
         )
+
+    def _halt_made(
+        self, failed: list[tuple[Query, int, int]], position: bytes
+    ) -> tuple[Commit, Charged] | None:
+        """The commit of a halt, and its charges; None where anything failed."""
+        try:
+            checked = [(query, query.halted(first, count)) for query, first, count in failed]
+            charged = [(query.scope.number, fits.charges, query.released) for query, fits in checked]
+            first, last = self._moved(charged)
+            content = Written(encoded(charged), b"")
+            for query, fits in checked:
+                query.account.apply(fits)
+            for query in self._queries:  # also those that were not pushed: nothing of any state is stored
+                query.fall_silent()
+            return self._commit(HALTED, first, last, content, position, self._no_standing()), charged
+        except Exception:
+            return None
 
     def _commit(
         self, kind: int, first: int, last: int, content: Content, position: bytes, state: Standing
@@ -944,8 +967,10 @@ class Session:
         told = str(name).encode()
         with self._turns.one():
             self._check_open()
-            self._closed = BUSY
             hearing = [query for query in self._queries if isinstance(query.mechanism, HearsEvents)]
+            for query in hearing:
+                query.check_step()
+            self._closed = BUSY
             made = self._event_made(hearing, str(name), told)
             if made is None:
                 self._halt([(query, query.step + 1, 1) for query in hearing], self.position)

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.config import Config, Queries
+from tidegate.config.keys import THE_END
 from tidegate.core.commit import FINISHED, Row, head_of
 from tidegate.core.errors import LogMismatch
 from tidegate.core.log import Log
@@ -363,7 +364,7 @@ class Pipeline:
         if self._finished:
             raise LogMismatch(
                 f"the stream was finished at step {step}, with last values of the steps before it; put count in [steps] "
-                "back, or begin a new stream with another ledger, whose budget adds to this one's."
+                f"back. {THE_END} At user level the budgets of both add up."
             )
         if blocks[0].first_step != step + 1:
             raise LogMismatch(
