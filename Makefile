@@ -28,16 +28,16 @@ help:
 	@echo "make install-check  build and install in empty environments: every Python, every extra, the lowest versions; fetches much"
 	@echo "make bench     time everything against its rivals, half an hour; bars that are missed are listed, and fail nothing"
 	@echo "make repro     run the papers' experiments and write build/repro.md, hours; SMALL=1 takes minutes and judges nothing"
-	@echo "make audit     attack every mechanism and the zoo of broken ones, and write docs/audit.md"
-	@echo "make blind     attack every set of mutants in tests/audit (blind*.toml), and write its table into its page (docs/audit*.md)"
-	@echo "make mutants   run the tests against 400 small mistakes in the code, and write docs/mutants.md; takes hours"
+	@echo "make audit     attack every mechanism and the zoo of broken ones, and write tests/reports/audit.md"
+	@echo "make blind     attack every set of mutants in tests/audit (blind*.toml), and write its table into its report (tests/reports/audit*.md)"
+	@echo "make mutants   run the tests against 400 small mistakes in the code, and write tests/reports/mutants.md; takes hours"
 	@echo "make soak      kill the service and amended streams 200 times, and send 100,000 fuzzed requests"
-	@echo "make campaign  kill, damage and starve streams until thousands have survived, and write docs/campaign.md; takes hours"
+	@echo "make campaign  kill, damage and starve streams until thousands have survived, and write tests/reports/campaign.md; takes hours"
 	@echo "make year      a year of minutes by a clock of its own: memory, disk and every number"
 	@echo "make requests  send 100,000 requests to the service, made up from its OpenAPI document"
 	@echo "make fuzz      records, configurations and command lines from a coverage-guided fuzzer"
 	@echo "make services  install and ready the system packages that tests need"
-	@echo "make clean     remove everything that the commands of the README wrote: docs/files.md"
+	@echo "make clean     remove everything that the commands of the README wrote: docs/operating/files.md"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Tidegate needs Python 3.11 or newer; name one: make PYTHON=python3.12")'
@@ -164,23 +164,23 @@ spark: $(SPARK)
 bench: $(BENCH)
 	@$(BIN)/python benchmarks/everything.py $(ONLY)
 
-# TIDEGATE_DATA names the folder of public files (docs/tasks/public_data.md); what is missing is skipped. SMALL=1 has too few runs to judge a claim.
+# TIDEGATE_DATA names the folder of public files (docs/experiments/public_data.md); what is missing is skipped. SMALL=1 has too few runs to judge a claim.
 repro: $(TEST)
 	@$(BIN)/python -m experiments run --results build/repro $(if $(SMALL),--small)
 	@$(BIN)/python -m experiments report --results build/repro --page build/repro.md --pictures repro
 
 audit: $(TEST)
-	@$(BIN)/python -m tests.audit.table docs/audit.md
+	@$(BIN)/python -m tests.audit.table tests/reports/audit.md
 
-# blind.toml belongs to docs/audit.md, blind_second.toml to docs/audit_second.md, and so on
+# blind.toml belongs to tests/reports/audit.md, blind_second.toml to tests/reports/audit_second.md, and so on
 blind: $(TEST)
 	@for set in $(sort $(wildcard tests/audit/blind*.toml)); do \
-	    page="docs/audit$${set#tests/audit/blind}"; $(BIN)/python -m tests.audit.blind "$$set" --page "$${page%.toml}.md" || exit 1; \
+	    page="tests/reports/audit$${set#tests/audit/blind}"; $(BIN)/python -m tests.audit.blind "$$set" --page "$${page%.toml}.md" || exit 1; \
 	done
 
 # Outside of CI. It goes on where it was stopped: tests/mutants/outcomes.jsonl has what is known already.
 mutants: $(TEST)
-	@PYTHONPATH=. $(BIN)/python tests/mutants --count 400 --page docs/mutants.md
+	@PYTHONPATH=. $(BIN)/python tests/mutants --count 400 --page tests/reports/mutants.md
 
 # Outside of CI. It goes on where it was stopped: build/campaign.jsonl has what is known already.
 MINUTES ?= 1440
@@ -200,7 +200,7 @@ REQUESTS ?= 100000
 requests: $(TEST)
 	@TIDEGATE_REQUESTS=$(REQUESTS) $(BIN)/python -m pytest -q -n 0 tests/web/test_fuzz.py
 
-# Everything that the commands of README.md wrote (docs/files.md). Folders of its examples go only if they hold the made-up campus:
+# Everything that the commands of README.md wrote (docs/operating/files.md). Folders of its examples go only if they hold the made-up campus:
 # somebody's own ledger is never removed. What `make services` fetched stays.
 CACHE := $(or $(NUMBA_CACHE_DIR),$(XDG_CACHE_HOME),$(HOME)/.cache)/tidegate
 clean:

@@ -55,6 +55,16 @@ def mechanism(name: str, columns: int = 1, own: bool = True) -> Any:
     return form(tg.WEvent(epsilon="1", w=w) if w else tg.Event(epsilon="1"), **options, **more)
 
 
+def opened(made: Any) -> Any:
+    """A session in memory; what versions before 1.0 have instead."""
+    before = getattr(made, "start", None)
+    if before is not None:
+        return before()
+    from tidegate.core.session import Session
+
+    return Session(made)
+
+
 def stream(steps: int, columns: int = 1) -> Any:
     """Counts with a daily swing."""
     import numpy as np
@@ -68,46 +78,20 @@ def stream(steps: int, columns: int = 1) -> Any:
 
 
 def pushed(name: str, own: bool = True) -> Callable[[], object]:
-    run, values = mechanism(name, own=own).start(), stream(960)[:, 0].tolist()
-    return lambda: [run.push(value) for value in values]
+    session, values = opened(mechanism(name, own=own)), stream(960)[:, 0].tolist()
+    return lambda: [session.push(value) for value in values]
 
 
 def batched(name: str, steps: int, columns: int = 1, own: bool = True) -> Callable[[], object]:
-    """Whole runs of a batch each, so that all kinds of steps are in it."""
+    """Whole sessions of a batch each, so that all kinds of steps are in it."""
     made, rows = mechanism(name, columns, own), stream(steps, columns)
-    return lambda: made.start().push_batch(rows)
+    return lambda: opened(made).push_batch(rows)
 
 
 def in_parts(name: str, own: bool = True) -> Callable[[], object]:
-    """A run that goes on and on, in batches of 48 steps."""
-    run, rows = mechanism(name, own=own).start(), stream(48)
-    return lambda: run.push_batch(rows)
-
-
-def charged(durable: bool) -> Callable[[], object]:
-    import tidegate as tg
-    from tidegate.ledger import MemoryLedger
-    from tidegate.ledger.sqlite import SQLiteLedger
-
-    policy = tg.WEvent(epsilon="1", w=24)
-    path = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None), "ledger.db")
-    ledger: Any = SQLiteLedger(path, policy, 24) if durable else MemoryLedger(policy, 24)
-
-    def charge() -> None:
-        for step in range(ledger.step + 1, ledger.step + 101):
-            ledger.charge(step, 1)
-
-    return charge
-
-
-def charged_at_once() -> Callable[[], object]:
-    import numpy as np
-
-    import tidegate as tg
-    from tidegate.ledger import MemoryLedger
-
-    ledger, units = MemoryLedger(tg.WEvent(epsilon="1", w=24), 24), np.ones(100_000, dtype=np.int64)
-    return lambda: ledger.charge_batch(ledger.step + 1, units)
+    """One session, in batches of 48 steps."""
+    session, rows = opened(mechanism(name, own=own)), stream(48)
+    return lambda: session.push_batch(rows)
 
 
 def cases() -> Iterator[tuple[str, Callable[[], Callable[[], object]]]]:
@@ -121,9 +105,6 @@ def cases() -> Iterator[tuple[str, Callable[[], Callable[[], object]]]]:
         yield f"batch of 100,000 {name}, default", lambda name=name: batched(name, 100_800, own=False)
     for name in WIDE:
         yield f"240 × 10,000 {name}", lambda name=name: batched(name, 240, 10_000)
-    yield "100 charges, memory", lambda: charged(durable=False)
-    yield "100 charges, SQLite", lambda: charged(durable=True)
-    yield "100,000 charges at once, memory", charged_at_once
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -1,4 +1,4 @@
-"""Speed of Uniform and of its ledger, against bare noise of the same law, one thread; memory over ten million steps.
+"""Speed of Uniform in a session, against bare noise of the same law, one thread; memory over ten million steps.
 
 Run it with ``python benchmarks/core.py [--rounds 5]``.
 """
@@ -16,6 +16,7 @@ from timing import bar, best  # isort: skip  sets the number of threads first
 import numpy as np
 
 import tidegate as tg
+from tidegate.core.session import Session
 from tidegate.mechanisms import Uniform
 from tidegate.noise import current, laplace
 
@@ -27,14 +28,14 @@ def bench_single(rounds: int) -> None:
     """A step at a time: with noise of its own, and with noise that steps share, which is charged as a group."""
     wanted = 50_000
     for noise in ("laplace", "auto"):
-        run = Uniform(tg.WEvent(epsilon="1", w=24), noise=noise).start()
+        session = Session(Uniform(tg.WEvent(epsilon="1", w=24), noise=noise))
 
-        def push(run: Any = run) -> None:
+        def push(session: Any = session) -> None:
             for _ in range(SINGLE):
-                run.push(5)
+                session.push(5)
 
         rate = SINGLE / best({"push": push}, rounds)["push"]
-        text = f"Uniform.push, scalar, in-memory ledger, noise={noise}: {rate:,.0f} steps/s"
+        text = f"Uniform.push, scalar, in memory, noise={noise}: {rate:,.0f} steps/s"
         bar(text, rate >= wanted, f"{wanted:,}")
 
 
@@ -43,7 +44,7 @@ def bench_batch(rounds: int) -> None:
     matrix = np.zeros((STEPS, 1), dtype=np.int64)
     for noise in ("laplace", "auto"):
         mechanism = Uniform(tg.WEvent(epsilon="1", w=24), noise=noise)
-        rivals = {"batch": lambda m=mechanism: m.start().push_batch(matrix)}
+        rivals = {"batch": lambda m=mechanism: Session(m).push_batch(matrix)}
         if mechanism.sharing is None:
             kind = "Laplace"
             rivals["noise"] = lambda m=mechanism: laplace(current(), "bench", 1, m.scale, (STEPS, 1))
@@ -61,17 +62,14 @@ def bench_batch(rounds: int) -> None:
 
 
 def bench_memory() -> None:
-    run = Uniform(tg.WEvent(epsilon="1", w=1000), columns=2).start()
+    run = Session(Uniform(tg.WEvent(epsilon="1", w=1000), columns=2))
     matrix = np.zeros((scaled(100_000, 1_000), 2), dtype=np.int64)
     run.push_batch(matrix)
-    before, size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, len(run.snapshot())
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for _ in range(scaled(99, 3)):
         run.push_batch(matrix)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(
-        f"memory after 10^5 and 10^7 steps: {before // 1024} and {after // 1024} MB; "
-        f"snapshots of {size} and {len(run.snapshot())} bytes"
-    )
+    print(f"memory after 10^5 and 10^7 steps: {before // 1024} and {after // 1024} MB")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Speed of sessions of the new core: against the old core, against plain numpy, and on disk.
+"""Speed of sessions: single steps, batches against plain numpy, and commits on disk.
 
 Run it with ``python benchmarks/core_session.py [--quick] [--only single,batch,sqlite,postgres] [--postgres URL]``.
 Rivals are interleaved, and a number is the median of 15 ratios of processor time. Commits on disk are also measured by
@@ -23,14 +23,13 @@ from timing import bar  # isort: skip  sets the number of threads first
 import numpy as np
 
 import tidegate as tg
-from tidegate import mechanisms as old
-from tidegate._mechanisms.plain.uniform import Uniform
-from tidegate._mechanisms.tide.tide import Tide
-from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
-from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.core.postgres_log import Group
 from tidegate.core.session import Session
 from tidegate.core.sqlite_log import SQLiteLog
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.tide.tide import Tide
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 
 W = 24
 POLICY = tg.WEvent(epsilon="1", w=W)
@@ -66,29 +65,21 @@ def pushes(target: Any, row: Any, count: int) -> Callable[[], None]:
 
 def single(count: int) -> None:
     """One step at a time, in memory."""
-    cases: list[tuple[str, Any, Any]] = [
-        ("Uniform, Laplace", Uniform(POLICY, noise="laplace"), old.Uniform(POLICY, noise="laplace")),
-        ("Uniform, default", Uniform(POLICY), old.Uniform(POLICY)),
-        ("Uniform, default, 3 columns", Uniform(POLICY, columns=3), old.Uniform(POLICY, columns=3)),
+    cases: list[tuple[str, Any]] = [
+        ("Uniform, Laplace", Uniform(POLICY, noise="laplace")),
+        ("Uniform, default", Uniform(POLICY)),
+        ("Uniform, default, 3 columns", Uniform(POLICY, columns=3)),
     ]
     for columns in (1, 100):
-        for name, new, before in (
-            ("BA", BudgetAbsorption, old.BudgetAbsorption),
-            ("BD", BudgetDistribution, old.BudgetDistribution),
-        ):
-            cases.append(
-                (
-                    f"{name}, {columns} columns",
-                    new(POLICY, columns=columns),
-                    before(POLICY, columns=columns),
-                )
-            )
-    for name, new, before in cases:
-        row = 5 if new.columns == 1 else np.full(new.columns, 5)
-        mine, theirs, ratio = compared(pushes(Session(new), row, count), pushes(before.start(), row, count))
-        print(
-            f"push, {name}: {count / mine:,.0f}/s, old core {count / theirs:,.0f}/s, time {ratio:.2f} of its"
-        )
+        cases.append((f"BA, {columns} columns", BudgetAbsorption(POLICY, columns=columns)))
+        cases.append((f"BD, {columns} columns", BudgetDistribution(POLICY, columns=columns)))
+    for name, mechanism in cases:
+        row = 5 if mechanism.columns == 1 else np.full(mechanism.columns, 5)
+        work = pushes(Session(mechanism), row, count)
+        work()
+        begin = time.process_time()
+        work()
+        print(f"push, {name}: {count / (time.process_time() - begin):,.0f}/s")
 
 
 def numpy_absorption(rows: Any, window: int, epsilon: float) -> Any:

@@ -23,6 +23,7 @@ import numpy as np
 from sizes import scaled
 from timing import best, data_file
 
+from tidegate.core.session import Session
 from tidegate.mechanisms import BinaryTree, ClippedSum, Factorization, HybridTree, Uniform
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.mechanisms.clipping.clip_parameters import optimise, suggested_lag
@@ -65,19 +66,14 @@ def speed() -> None:
         "Uniform (every step alone)": Uniform(event),
     }
     times = best(
-        {name: lambda m=m: m.start().push_batch(stream) for name, m in mechanisms.items()},
+        {name: lambda m=m: Session(m).push_batch(stream) for name, m in mechanisms.items()},
         rounds=scaled(5, 1, 3),
     )
     for name, seconds in times.items():
-        run = mechanisms[name].start()
-        run.push_batch(stream)
-        print(
-            f"{name:36} {count / seconds / 1e6:7.1f} million/s   state {len(run.snapshot()):6d} bytes",
-            flush=True,
-        )
+        print(f"{name:36} {count / seconds / 1e6:7.1f} million/s", flush=True)
     for steps in (10**4, 10**5, 10**6)[: scaled(3, 1)]:
         part = stream[:steps]
-        seconds = best({"tree": lambda p=part: mechanisms["BinaryTree, n = 10⁹"].start().push_batch(p)})[
+        seconds = best({"tree": lambda p=part: Session(mechanisms["BinaryTree, n = 10⁹"]).push_batch(p)})[
             "tree"
         ]
         print(f"BinaryTree, {steps:>9,} steps              {seconds / steps * 1e9:7.1f} ns a step")
@@ -86,7 +82,7 @@ def speed() -> None:
 
 def clipped() -> None:
     stream = train_trips(scaled(25_000_000, 60_000, 5_000_000))[:, np.newaxis]
-    run = ClippedSum(Event(epsilon="1", max_change=1440), horizon=len(stream), lag=50_000).start()
+    run = Session(ClippedSum(Event(epsilon="1", max_change=1440), horizon=len(stream), lag=50_000))
     tracemalloc.start()
     start, peak = time.process_time(), 0
     for at in range(0, len(stream), 1_000_000):
@@ -122,13 +118,13 @@ def errors(runs: int = scaled(3000, 250)) -> None:
     for name, make in kinds.items():
         one = make(1)
         closed = math.sqrt(2 / math.pi) * float(
-            one.start().push_batch(np.zeros(steps, dtype=np.int64)).scale.mean()
+            Session(one).push_batch(np.zeros(steps, dtype=np.int64)).scale.mean()
         )
         measured = ""
         if "square" not in name and "bands" not in name:
             total = 0.0
             for _ in range(runs // 250):
-                run = make(250).start()
+                run = Session(make(250))
                 total += sum(float(np.abs(run.push_batch(rows).values).sum()) for _ in range(steps // 500))
             measured = f"{total / (runs * steps):12.3f}"
         print(f"{name:34} {closed:12.3f} {measured}")
@@ -195,7 +191,7 @@ def streams(runs: int = scaled(1000, 1)) -> None:
         for label, mechanism in contenders(name, len(values)).items():
             missed, clips = [], []
             for _ in range(runs):
-                run = mechanism.start()
+                run = Session(mechanism)
                 missed.append(abs(float(run.push_batch(values).values[-1, 0]) - true))
                 clips.append(getattr(run, "clip", STREAMS[name][2]))
             mean, margin = np.mean(missed), np.std(missed) / math.sqrt(runs)
@@ -221,7 +217,7 @@ def learnt(runs: int = scaled(100, 1)) -> None:
         missed, clips = [], []
         parts = [bins.of_steps(values[at : at + 5_000].tolist()) for at in range(0, count, 5_000)]
         for _ in range(runs):
-            run = mechanism.start()
+            run = Session(mechanism)
             for part in parts:
                 last = run.push_batch(part).values[-1, 0]
             missed.append(abs(float(last) - int(values.sum())))
@@ -246,14 +242,12 @@ def pictures() -> None:
     zeros = np.zeros(steps, dtype=np.int64)
     lines = {
         "every step alone, added up": np.sqrt(np.arange(1, steps + 1)),
-        "binary tree, plain": BinaryTree(policy, horizon=steps, estimator="plain")
-        .start()
+        "binary tree, plain": Session(BinaryTree(policy, horizon=steps, estimator="plain"))
         .push_batch(zeros)
         .scale,
-        "hybrid tree (no horizon)": HybridTree(policy).start().push_batch(zeros).scale,
-        "binary tree, Honaker": BinaryTree(policy, horizon=steps).start().push_batch(zeros).scale,
-        "factorisation, BLT of 5 buffers": Factorization(policy, horizon=steps)
-        .start()
+        "hybrid tree (no horizon)": Session(HybridTree(policy)).push_batch(zeros).scale,
+        "binary tree, Honaker": Session(BinaryTree(policy, horizon=steps)).push_batch(zeros).scale,
+        "factorisation, BLT of 5 buffers": Session(Factorization(policy, horizon=steps))
         .push_batch(zeros)
         .scale,
     }
@@ -288,7 +282,7 @@ def averages(plt: Any) -> None:
         ("tree with B = 1,440", BinaryTree(policy, horizon=count), "#d9a441"),
         ("clipped sum", clipped_sum, "#0b6e8f"),
     ):
-        run = mechanism.start()
+        run = Session(mechanism)
         releases = run.push_batch(values)
         steps = at + 1.0
         average, reach = releases.values[at, 0] / steps, 1.96 * releases.scale[at] / steps

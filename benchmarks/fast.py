@@ -17,6 +17,7 @@ from timing import best  # isort: skip  sets the number of threads first
 import numpy as np
 
 import tidegate as tg
+from tidegate.core.session import Session
 from tidegate.mechanisms import Blocks, Fast, Mechanism, RescueDP, Sample, Uniform
 from tidegate.noise import current, laplace
 
@@ -49,7 +50,7 @@ def bench_scalar(steps: int, rounds: int) -> None:
         "Blocks of Uniform": Blocks(Uniform(tg.User(epsilon="1/2", horizon=W), noise="laplace")),
         "RescueDP": RescueDP(policy),
     }
-    times = best({name: lambda m=m: m.start().push_batch(rows) for name, m in rivals.items()}, rounds)
+    times = best({name: lambda m=m: Session(m).push_batch(rows) for name, m in rivals.items()}, rounds)
     for name, seconds in times.items():
         print(f"scalar, {steps:,} steps: {name:18} {steps / seconds / 1e6:7.2f} million steps/s", flush=True)
 
@@ -57,7 +58,7 @@ def bench_scalar(steps: int, rounds: int) -> None:
 def bench_wide(steps: int, columns: int, rounds: int) -> None:
     rows, policy = wide(steps, columns), tg.WEvent(epsilon="1", w=W)
     for mechanism in (Fast(policy, columns=columns, noise="laplace"), RescueDP(policy, columns=columns)):
-        measured = int(mechanism.start().push_batch(rows).fresh.sum())
+        measured = int(Session(mechanism).push_batch(rows).fresh.sum())
 
         def floor(measured: int = measured) -> None:
             rows.max()
@@ -65,7 +66,7 @@ def bench_wide(steps: int, columns: int, rounds: int) -> None:
             for step in range(measured):
                 laplace(current(), "bench", step, 50.0, (columns,))
 
-        times = best({"release": lambda m=mechanism: m.start().push_batch(rows), "floor": floor}, rounds)
+        times = best({"release": lambda m=mechanism: Session(m).push_batch(rows), "floor": floor}, rounds)
         print(
             f"{steps:,} × {columns:,}: {type(mechanism).__name__:9} {times['release']:.3f} s, {measured} steps measured, "
             f"{times['release'] / times['floor']:.2f} × reading, writing and bare noise",
@@ -87,7 +88,7 @@ def main() -> None:
     for window in (120, 12_000):
         policy = tg.WEvent(epsilon="1", w=window)
         seconds = best(
-            {"fast": lambda p=policy: Fast(p, noise="laplace").start().push_batch(rows)}, arguments.rounds
+            {"fast": lambda p=policy: Session(Fast(p, noise="laplace")).push_batch(rows)}, arguments.rounds
         )["fast"]
         print(f"w = {window:,}: Fast {len(rows) / seconds / 1e6:.2f} million steps/s")
 

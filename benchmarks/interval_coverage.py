@@ -20,16 +20,16 @@ import numpy as np
 from sizes import SMALL
 
 from tidegate import WEvent
-from tidegate._mechanisms.optstream.opt_stream import OptStream
-from tidegate._mechanisms.pegasus.pegasus import PeGaSus
-from tidegate._mechanisms.plain.sample import Sample
-from tidegate._mechanisms.plain.uniform import Uniform
-from tidegate._mechanisms.sampled.fast import Fast
-from tidegate._mechanisms.tide.tide import Tide
-from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
-from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.core.session import Session
 from tidegate.intervals import Errors, forecast_radius, ratio_bounds, sum_radius
+from tidegate.mechanisms.optstream.opt_stream import OptStream
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
+from tidegate.mechanisms.plain.sample import Sample
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.sampled.fast import Fast
+from tidegate.mechanisms.tide.tide import Tide
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.queries.standing.forecasts import SeasonalForecast
 from tidegate.queries.standing.operator import Known, Meaning
 

@@ -14,6 +14,7 @@ import numpy as np
 from sizes import scaled
 
 from tidegate import WEvent
+from tidegate.core.session import Session
 from tidegate.mechanisms import catalogue
 from tidegate.mechanisms.mechanism import Mechanism
 
@@ -37,7 +38,7 @@ def streams(random: np.random.Generator, columns: int) -> dict[str, np.ndarray]:
 
 def held(mechanism: Mechanism, rows: np.ndarray) -> tuple[float, float]:
     """The shares of intervals that hold the truth, where there are any: at once, and revised."""
-    releases = mechanism.start().push_batch(rows)
+    releases = Session(mechanism).push_batch(rows)
     shares = []
     for found in (releases, releases.revised):
         if found is None:

@@ -26,9 +26,9 @@ from pathlib import Path
 import numpy as np
 from sizes import scaled
 
-from tidegate.config import read_config
+from tidegate.config import read_queries
 from tidegate.ingest import StepBlock
-from tidegate.runtime import open_stream
+from tidegate.pipeline import open_pipeline
 
 STEPS = scaled(1_000_000, 2_000, 100_000)
 TEXT = """\
@@ -55,17 +55,16 @@ location = "released.csv"
 
 
 def build(folder: Path, steps: int) -> None:
-    """A ledger with so many steps; nothing is synced, which is what takes the time."""
+    """A log with so many steps."""
     (folder / "long.toml").write_text(TEXT.format(steps=steps))
     (folder / "events.csv").write_text("time,unit\n2020-01-01T00:00:30,a\n")
-    with open_stream(read_config(folder / "long.toml")) as stream:
-        stream.ledger.connection.execute("PRAGMA synchronous=OFF")
+    with open_pipeline(read_queries(folder / "long.toml")) as pipeline:
+        (edition,) = pipeline.editions
         block = np.zeros((1, 1), dtype=np.int64)
-        stream.drive(
-            StepBlock(step, block, Fraction(1), {"step": step, "source": None, "length": None})
-            for step in range(stream.step + 1, steps + 1)
-        )
-        stream.finish()
+        for step in range(pipeline.step + 1, steps + 1):
+            position = {"step": step, "source": None, "length": None}
+            pipeline.process(edition, [StepBlock(step, block, Fraction(1), position)])
+        pipeline.finish()
 
 
 @contextlib.contextmanager

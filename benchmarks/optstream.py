@@ -2,8 +2,8 @@
 
 ``python benchmarks/optstream.py speed`` prints periods a second of CPU time (one thread, best of three, or of five with
 ``--full``, warm). The other parts need the data folder (TIDEGATE_DATA): ``tables`` prints all tables of
-docs/optstream.md, the name of one (for example ``forecast``) that one alone, ``pictures`` draws its pictures. ``--runs``
-sets how many times everything is released.
+docs/experiments/optstream.md, the name of one (for example ``forecast``) that one alone, ``pictures`` draws its
+pictures. ``--runs`` sets how many times everything is released.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from optstream_tables import TABLES
 from sizes import scaled
 
 import tidegate as tg
-from tidegate.mechanisms import HierarchicalOptStream, OptStream
+from tidegate.core.session import Session
+from tidegate.mechanisms import HierarchicalOptStream, OptStream, PerLeafOptStream
 from tidegate.mechanisms.optstream.feature_trees import parts_of_day, whole_period
 from tidegate.queries import Hierarchy
 
@@ -48,7 +49,7 @@ def speed() -> None:
         rates = []
         for adaptive, steps in ((False, scaled(960_000, 960)), (True, scaled(48_000, 480))):
             mechanism = OptStream(policy, samples=w // 4, features=features, adaptive=adaptive)
-            rows, run = waves(steps // w, w), mechanism.start()
+            rows, run = waves(steps // w, w), Session(mechanism)
             seconds = best(lambda run=run, rows=rows: run.push_batch(rows))  # type: ignore[misc]
             rates += [f"{len(rows) // w / seconds:,.0f}", f"{seconds / len(rows) * 1e9:.0f}"]
         print(f"| {w} | {' | '.join(rates)} |", flush=True)
@@ -58,21 +59,21 @@ def speed() -> None:
         ("loads", waves(scaled(365, 4), W, 12)),
         ("values near 0", waves(scaled(365, 4), W, 12) // 500),
     ):
-        seconds = best(lambda rows=rows: regions.start().push_batch(rows))  # type: ignore[misc]
+        seconds = best(lambda rows=rows: Session(regions).push_batch(rows))  # type: ignore[misc]
         print(f"12 regions × 365 days, {label}: {seconds:.2f} s")
     fixed = tg.WEvent(epsilon="1", w=W, mobility="fixed")
     options = {"hierarchy": tree, "samples": 10, "features": DAY, "adaptive": True}
     for label, each in (
         ("shared adaptive samples", HierarchicalOptStream(fixed, **options)),
-        ("samples per leaf", HierarchicalOptStream(fixed, per_leaf=True, **options)),
+        ("samples per leaf", PerLeafOptStream(fixed, **options)),
     ):
         for kind, rows in (
             ("loads", waves(scaled(365, 4), W, 12)),
             ("values near 0", waves(scaled(365, 4), W, 12) // 500),
         ):
-            seconds = best(lambda each=each, rows=rows: each.start().push_batch(rows))  # type: ignore[misc]
+            seconds = best(lambda each=each, rows=rows: Session(each).push_batch(rows))  # type: ignore[misc]
             print(f"12 regions × 365 days, {label}, {kind}: {seconds:.2f} s", flush=True)
-    run = OptStream(tg.WEvent(epsilon="0.1", w=W), samples=12).start()
+    run = Session(OptStream(tg.WEvent(epsilon="0.1", w=W), samples=12))
     print(
         f"one push: {best(lambda: [run.push(5000) for _ in range(scaled(480, 48))]) / scaled(480, 48) * 1e6:.0f} µs"
     )

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 import tidegate as tg
+from tidegate.audit import direct
 from tidegate.mechanisms import Mechanism
 from tidegate.mechanisms.optstream.feature_trees import parts_of_day, whole_period
 from tidegate.queries import Hierarchy
@@ -61,7 +62,7 @@ def errors(mechanism: Mechanism, rows: Integers, runs: int, *, final: bool = Tru
     """The mean absolute error of the released values in each of some runs, negative ones taken as 0."""
     found = []
     for _ in range(runs):
-        releases = mechanism.start().push_batch(rows)
+        releases = direct.released(mechanism, rows)
         values = releases.final.values if final else releases.values
         found.append(np.abs(np.maximum(values, 0) - rows[: len(values)]).mean())
     return np.array(found)

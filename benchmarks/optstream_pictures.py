@@ -1,10 +1,11 @@
-"""The pictures of docs/optstream.md: a week of load, and the error by the number of samples."""
+"""The pictures of docs/experiments/optstream.md: a week of load, and the error by the number of samples."""
 
 from __future__ import annotations
 
 import numpy as np
 from optstream_data import ROOT, W, errors, policy, regions_2016
 
+from tidegate.core.session import Session
 from tidegate.mechanisms import Fourier, Mechanism, OptStream, Uniform
 
 
@@ -28,7 +29,7 @@ def pictures() -> None:
             f"OptStream, k = {chosen.samples}": chosen,
         }
         for axis, (name, mechanism) in zip(line, shown.items(), strict=True):
-            values = np.maximum(mechanism.start().push_batch(month).final.values, 0)
+            values = np.maximum(Session(mechanism).push_batch(month).final.values, 0)
             axis.plot(np.arange(7 * W) / W, month[week, 0] / 1000, color="0.6", lw=1)
             axis.plot(np.arange(7 * W) / W, values[week, 0] / 1000, color="tab:red", lw=0.9)
             mean = np.abs(values - month).mean()

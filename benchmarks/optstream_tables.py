@@ -1,4 +1,4 @@
-"""OptStream on real load data: the tables of docs/optstream.md, each cell a mean over runs ± its standard error."""
+"""OptStream on real load data: the tables of docs/experiments/optstream.md, each cell a mean ± its standard error."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ from optstream_data import (
 )
 
 import tidegate as tg
+from experiments.printed.optstream import PrintedOptStream
+from tidegate.core.session import Session
 from tidegate.mechanisms import Fourier, HierarchicalOptStream, Mechanism, OptStream, PeGaSus, Sample, Uniform
 from tidegate.mechanisms.optstream.feature_trees import whole_period
+from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
 from tidegate.mechanisms.optstream.reconstruction import Reconstruction
 from tidegate.mechanisms.pegasus.deviation import whole_deviation
 from tidegate.mechanisms.sparse_vector import SparseVector
@@ -49,8 +52,10 @@ def contenders(p: tg.WEvent, public: Integers) -> dict[str, Mechanism]:
         "OptStream L1, k = 10, shared noise": OptStream(p, samples=k, features=DAY, **threshold),
         "OptStream ES, default, shared noise": OptStream(p),
         "OptStream, chosen, shared noise": OptStream.from_profile(p, public),
-        "printed ES (not private)": OptStream(p, samples=k, features=DAY, calibration="paper"),
-        "printed L1 (not private)": OptStream(p, samples=k, features=DAY, calibration="paper", **threshold),
+        "printed ES (not private)": PrintedOptStream(p, samples=k, features=DAY, noise="laplace"),
+        "printed L1 (not private)": PrintedOptStream(
+            p, samples=k, features=DAY, noise="laplace", **threshold
+        ),
     }
 
 
@@ -100,16 +105,10 @@ def ablation(runs: int) -> None:
     parts = {"⟨P,∘,∘⟩": (W, ()), "⟨P,∘,O⟩": (W, DAY), "⟨P,S,∘⟩": (10, ()), "⟨P,S,O⟩": (10, DAY)}
     data = list(regions_2016())
     for name, (k, features) in parts.items():
-        for calibration in ("sound", "paper"):
+        for kind in (OptStream, PrintedOptStream):
             for adaptive in (False, True):
-                mechanism = OptStream(
-                    p,
-                    samples=k,
-                    features=features,
-                    adaptive=adaptive,
-                    threshold=1000,
-                    calibration=calibration,
-                    noise="laplace",
+                mechanism = kind(
+                    p, samples=k, features=features, adaptive=adaptive, threshold=1000, noise="laplace"
                 )
                 found = [errors(mechanism, month, runs) for _, _, _, month in data]
                 rows.setdefault(name, []).append(np.mean(found, axis=0))
@@ -126,18 +125,17 @@ def thresholds(runs: int) -> None:
             p = policy(epsilon)
             spaced = [errors(OptStream(p, samples=k, noise="laplace"), month, runs) for *_, month in data]
             rows.setdefault("equally spaced", []).append(np.mean(spaced, axis=0))
-            for calibration in ("sound", "paper"):
-                options = {"samples": k, "adaptive": True, "calibration": calibration, "noise": "laplace"}
+            for name, form in (("sound", OptStream), ("printed (not private)", PrintedOptStream)):
+                options = {"samples": k, "adaptive": True, "noise": "laplace"}
                 tried = [
                     np.mean(
-                        [errors(OptStream(p, threshold=cut, **options), month, runs) for *_, month in data],
+                        [errors(form(p, threshold=cut, **options), month, runs) for *_, month in data],
                         axis=0,
                     )
                     for cut in (0, 300, 1000, 3000, 10_000, 30_000)
                 ]
                 best_of = min(tried, key=lambda each: float(each.mean()))
-                kind = "sound" if calibration == "sound" else "printed (not private)"
-                rows.setdefault(f"L1, best of six thresholds, {kind}", []).append(best_of)
+                rows.setdefault(f"L1, best of six thresholds, {name}", []).append(best_of)
     print_table("L1 sampling with the best threshold, no features, α = 1", titles, rows)
 
 
@@ -163,16 +161,14 @@ def hierarchy(runs: int) -> None:
             "OptStream L1, k = 10": HierarchicalOptStream(
                 p, features=DAY, adaptive=True, threshold=10_000, **options
             ),
-            "OptStream L1 per region, fixed units, k = 10": HierarchicalOptStream(
-                fixed, features=DAY, adaptive=True, per_leaf=True, threshold=1000, **options
+            "OptStream L1 per region, fixed units, k = 10": PerLeafOptStream(
+                fixed, features=DAY, threshold=1000, **options
             ),
-            "the same without features": HierarchicalOptStream(
-                fixed, adaptive=True, per_leaf=True, threshold=1000, **options
-            ),
+            "the same without features": PerLeafOptStream(fixed, threshold=1000, **options),
             "OptStream ES without features, k = 10": HierarchicalOptStream(p, **options),
             "OptStream, chosen": HierarchicalOptStream.from_profile(p, public, hierarchy=tree),
         }.items():
-            both = [np.abs(mechanism.start().push_batch(rows).final.values - nodes) for _ in range(runs)]
+            both = [np.abs(Session(mechanism).push_batch(rows).final.values - nodes) for _ in range(runs)]
             found.setdefault(name, []).append(np.array([each[:, 0].mean() for each in both]))
             found[name].append(np.array([each[:, leaves].mean() for each in both]))
     print_table("Hierarchy: 12 regions and France, 15 April to August 2026", titles, found)
@@ -255,7 +251,7 @@ def forecasts(runs: int) -> None:
                 "OptStream, chosen": OptStream.from_profile(p, public, noise="laplace"),
             }.items():  # fmt: skip
                 releases[name] = [
-                    np.maximum(mechanism.start().push_batch(load).final.values, 0) for _ in range(runs)
+                    np.maximum(Session(mechanism).push_batch(load).final.values, 0) for _ in range(runs)
                 ]
             for name, streams in releases.items():
                 found = []

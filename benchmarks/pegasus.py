@@ -15,6 +15,9 @@ import numpy as np
 from sizes import SMALL, scaled
 from timing import data_file
 
+from experiments.printed.publishing import PrintedPruning
+from tidegate.audit import direct
+from tidegate.core.session import Session
 from tidegate.datasets import shapes
 from tidegate.mechanisms import BackwardSmoothing, HierarchicalPeGaSus, PeGaSus, SlidingWindowTree, Uniform
 from tidegate.policy import Event
@@ -64,21 +67,21 @@ def speed() -> None:
                 each = []
                 for steps in (scaled(10**4, 10**3), scaled(10**6, 10**4)):
                     stream = tiled(name, steps)
-                    each.append(best(lambda s=stream, m=mechanism: m.start().push_batch(s)) / steps * 1e9)
+                    each.append(best(lambda s=stream, m=mechanism: Session(m).push_batch(s)) / steps * 1e9)
                 ratio = each[1] / each[0]
                 row = f"{each[0]:9.0f} {each[1]:9.0f} {ratio:6.2f} {1e3 / each[1]:16.1f}"
                 print(f"{name:>10} {epsilon:>5} {label:>14} {row}", flush=True)
-    run = PeGaSus(Event(epsilon="0.1")).start()
+    run = Session(PeGaSus(Event(epsilon="0.1")))
     alone = best(lambda: [run.push(7) for _ in range(scaled(1000, 20))]) / scaled(1000, 20)
     print(f"one push: {alone * 1e6:.1f} µs")
-    releases = PeGaSus(Event(epsilon="0.1")).start().push_batch(tiled("Med_5", scaled(10**6, 10**4)))
+    releases = Session(PeGaSus(Event(epsilon="0.1"))).push_batch(tiled("Med_5", scaled(10**6, 10**4)))
     for window in (4, 256, 4096):
         each = best(lambda w=window: WindowSum(1, w).push_batch(releases))
         print(f"window sum over {window} steps: {1e3 * each:.0f} ns a step")
     tree, counts = Hierarchy.balanced(128), shape("Multi_5")
     for pruning in ("none", "counts", "privtree"):
         mechanism = HierarchicalPeGaSus(Event(epsilon="0.1"), hierarchy=tree, pruning=pruning)
-        once = best(lambda m=mechanism: m.start().push_batch(counts))
+        once = best(lambda m=mechanism: Session(m).push_batch(counts))
         print(f"128 leaves, 8 levels, 20,000 steps, pruning={pruning}: {once:.2f} s")
 
 
@@ -108,7 +111,7 @@ def unit_counts() -> None:
                 f"PeGaSus, factor {PATIENT}": PeGaSus(policy, threshold_factor=PATIENT),
             }
             for label, mechanism in mechanisms.items():
-                found = error(lambda m=mechanism, c=counts: m.start().push_batch(c).values, counts)
+                found = error(lambda m=mechanism, c=counts: Session(m).push_batch(c).values, counts)
                 rows.setdefault(label, []).append(found)
     columns = [f"{name} ε={epsilon}" for name in SINGLE for epsilon in EPSILONS]
     table("Unit counts: mean absolute error", columns, list(rows.items()))
@@ -127,12 +130,14 @@ def windows() -> None:
         for line, epsilon in enumerate(EPSILONS):
             policy = Event(epsilon=epsilon)
             released = {
-                "LM": [Uniform(policy, noise="laplace").start().push_batch(counts) for _ in range(RUNS)],
-                "PGS_MS": [PeGaSus(policy).start().push_batch(counts) for _ in range(RUNS)],
+                "LM": [Session(Uniform(policy, noise="laplace")).push_batch(counts) for _ in range(RUNS)],
+                "PGS_MS": [Session(PeGaSus(policy)).push_batch(counts) for _ in range(RUNS)],
             }
             released["PGS_WSS"] = released["PGS_MS"]
             patient = PeGaSus(policy, threshold_factor=PATIENT)
-            released[f"PGS_WSS, factor {PATIENT}"] = [patient.start().push_batch(counts) for _ in range(RUNS)]
+            released[f"PGS_WSS, factor {PATIENT}"] = [
+                Session(patient).push_batch(counts) for _ in range(RUNS)
+            ]
             rows: dict[str, list[float]] = {label: [] for label in (*released, "SW_w", "SW_w, averaged")}
             for size in sizes:
                 ends = np.arange(1, len(counts) + 1)
@@ -143,7 +148,7 @@ def windows() -> None:
                     rows[label].append(float(np.mean([np.abs(one - truth).mean() for one in answers])))
                 for label, estimator in (("SW_w", "plain"), ("SW_w, averaged", "honaker")):
                     tree = SlidingWindowTree(policy, window=size, estimator=estimator)
-                    rows[label].append(error(lambda t=tree, c=counts: t.start().push_batch(c).values, truth))
+                    rows[label].append(error(lambda t=tree, c=counts: Session(t).push_batch(c).values, truth))
             title = f"{name}, ε = {epsilon}"
             table(
                 f"Window sums, {title}: mean absolute error",
@@ -190,7 +195,7 @@ def monitors() -> None:
             truth = np.abs(counts[window - 1 :, 0] - counts[: len(counts) - window + 1, 0]) >= threshold
             curves = {}
             for name, mechanism in methods(policy).items():
-                followed = History(1, window).push_batch(mechanism.start().push_batch(counts))
+                followed = History(1, window).push_batch(Session(mechanism).push_batch(counts))
                 curves[name] = np.abs(followed.latest - followed.oldest)[window - 1 :, 0]
             draw(axes[0, place], label, curves, truth, rows)
             columns.append(label)
@@ -203,9 +208,9 @@ def monitors() -> None:
             truth = (sums[window:] - sums[:-window])[:, 0] < threshold
             curves = {}
             for name, mechanism in methods(policy).items():
-                answers = WindowSum(1, window).push_batch(mechanism.start().push_batch(counts))
+                answers = WindowSum(1, window).push_batch(Session(mechanism).push_batch(counts))
                 curves[name] = -answers[window - 1 :, 0]
-            tree = SlidingWindowTree(policy, window=window, estimator="plain").start().push_batch(counts)
+            tree = Session(SlidingWindowTree(policy, window=window, estimator="plain")).push_batch(counts)
             curves["SW_w"] = -tree.values[window - 1 :, 0]
             draw(axes[1, place], label, curves, truth, rows)
             columns.append(label)
@@ -256,11 +261,11 @@ def hierarchies() -> None:
             "HS-PGS": HierarchicalPeGaSus(policy, hierarchy=tree, pruning="none"),
             "PHS-PGS, counts": HierarchicalPeGaSus(policy, hierarchy=tree),
             "PHS-PGS, privtree": HierarchicalPeGaSus(policy, hierarchy=tree, pruning="privtree"),
-            "PHS-PGS, as printed (unsound)": HierarchicalPeGaSus(policy, hierarchy=tree, calibration="paper"),
+            "PHS-PGS, as printed (unsound)": PrintedPruning(policy, hierarchy=tree),
         }
         for label, mechanism in methods_here.items():
             given = truth if mechanism is divided else counts
-            released = [mechanism.start().push_batch(given) for _ in range(RUNS)]
+            released = [direct.released(mechanism, given) for _ in range(RUNS)]
             found = float(np.mean([np.abs(one.values - truth).mean() for one in released]))
             rows.setdefault(label, []).append(found)
             if label == "PHS-PGS, counts" or label == "HS-PGS":
@@ -300,7 +305,7 @@ def real_streams() -> None:
             several += [PeGaSus(policy, threshold_factor=factor) for factor in (5, 10, 20, 30)]
             runs = RUNS if len(counts) < 30_000 else scaled(5, 1)
             found = [
-                error(lambda m=m, c=counts: m.start().push_batch(c).values, counts, runs) for m in several
+                error(lambda m=m, c=counts: Session(m).push_batch(c).values, counts, runs) for m in several
             ]
             rows.append((f"{name}, {len(counts)} steps, mean {counts.mean():.3g}, ε={epsilon}", found))
     columns = ["Laplace", "BS_5", "BS_20", *(f"PeGaSus, factor {factor}" for factor in (5, 10, 20, 30))]

@@ -13,7 +13,6 @@ import os
 import tempfile
 import threading
 import time
-from fractions import Fraction
 from pathlib import Path
 
 from sizes import scaled
@@ -22,44 +21,25 @@ from timing import bar  # isort: skip  sets the number of threads first
 
 import numpy as np
 
-from tidegate.config import parse_config
-from tidegate.ingest import StepBlock
+from tidegate.config import parse_queries
+from tidegate.core.session import Session
 from tidegate.mechanisms import Uniform
+from tidegate.pipeline import open_pipeline
 from tidegate.policy import WEvent
-from tidegate.runtime import Chunk, Stream, open_store, open_stream
-from tidegate.runtime.sinks.layout import Layout
-from tidegate.runtime.sinks.text import TextFileSink
+from tidegate.sinks.chunks import Chunk
 
-POLICY = WEvent(epsilon="1", w=24)
-MECHANISM = Uniform(POLICY)
-_names = itertools.count()
+MECHANISM = Uniform(WEvent(epsilon="1", w=24))
 
 
-def open_one(target: str | Path, folder: Path) -> Stream:
-    store = open_store(target, POLICY, MECHANISM.units, "benchmark", {})
-    layout = Layout(("all",), lambda step: step * 1_000_000, "UTC", store.ledger.unit, "benchmark")
-    sink = TextFileSink(folder / f"{next(_names)}.csv", layout.csv_header(), layout.csv)
-    stream = Stream(store, MECHANISM)
-    stream.open_sinks([sink])
-    return stream
-
-
-def blocks(first: int, count: int, size: int) -> list[StepBlock]:
-    made = []
-    for begin in range(first, first + count * size, size):
-        position = {"step": begin + size - 1, "source": {"offset": begin}}
-        made.append(StepBlock(begin, np.full((size, 1), 7, dtype=np.int64), Fraction(1), position))
-    return made
-
-
-def rate(name: str, target: str | Path, folder: Path, count: int, size: int, wanted: float) -> None:
+def rate(name: str, target: str | Path, count: int, size: int, wanted: float) -> None:
     """Print the best of five: steps for each second of processor time, and by the wall."""
     by_wall = by_processor = float("inf")
-    with open_one(target, folder) as stream:
+    rows = np.full((size, 1), 7, dtype=np.int64)
+    with Session(MECHANISM, target) as session:
         for _ in range(5):
-            work = blocks(stream.step + 1, count, size)
             wall, processor = time.perf_counter(), time.process_time()
-            stream.drive(work)
+            for _ in range(count):
+                session.push_batch(rows, position=session.step)
             by_wall = min(by_wall, time.perf_counter() - wall)
             by_processor = min(by_processor, time.process_time() - processor)
     found, seen = count * size / by_processor, count * size / by_wall
@@ -129,7 +109,7 @@ def following(folder: Path, seconds: int = 20, events: int = 2000) -> tuple[floa
     text = CONFIG.format(
         location=path, more="", follow="true", start=stamp, length="1s", count=f"count = {seconds}", query=""
     )
-    config = parse_config(text, folder / "follow.toml")
+    queries = parse_queries(text, folder / "follow.toml")
     clock = Clock(start, 1.0)
     stop = threading.Event()
 
@@ -145,9 +125,9 @@ def following(folder: Path, seconds: int = 20, events: int = 2000) -> tuple[floa
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        with open_stream(config, follow=True, watcher=clock) as stream:
-            intake = config.open(None, follow=True)
-            stream.drive(intake)
+        with open_pipeline(queries, follow=True, observers={queries.first.name: clock}) as pipeline:
+            intake = queries.open(None, follow=True)
+            pipeline.drive(intake)
             intake.close()
     finally:
         stop.set()
@@ -174,7 +154,6 @@ def from_broker(folder: Path, url: str, messages: int = 60_000) -> float:
         count="",
         query="",
     )
-    config = parse_config(text, folder / "broker.toml")
     host, _, port = url.removeprefix("mqtt://").partition(":")
     client = paho.Client(paho.CallbackAPIVersion.VERSION2)
     client.max_queued_messages_set(0)
@@ -190,9 +169,9 @@ def from_broker(folder: Path, url: str, messages: int = 60_000) -> float:
             if done >= messages:
                 intake.stop()
 
-    config = parse_config(text.replace('epsilon = "1"', 'epsilon = "1000000000"'), folder / "broker.toml")
-    with open_stream(config, follow=True, watcher=Counter(0, 1)) as stream:
-        intake = config.open(None, follow=True)
+    queries = parse_queries(text.replace('epsilon = "1"', 'epsilon = "1000000000"'), folder / "broker.toml")
+    with open_pipeline(queries, follow=True, observers={queries.first.name: Counter(0, 1)}) as pipeline:
+        intake = queries.open(None, follow=True)
 
         def send() -> None:
             time.sleep(2.0)  # until the session exists
@@ -204,7 +183,7 @@ def from_broker(folder: Path, url: str, messages: int = 60_000) -> float:
         sender = threading.Thread(target=send)
         sender.start()
         begin = time.perf_counter() + 2.0
-        stream.drive(intake)
+        pipeline.drive(intake)
         taken = time.perf_counter() - begin
         sender.join()
         intake.close()
@@ -250,15 +229,15 @@ def end_to_end(folder: Path, events: int, most: int, repeats: int) -> tuple[floa
         count="count = 1000",
         query=f"columns = [{columns}]\nmost = {most}",
     ).replace('aggregate = "distinct"', 'aggregate = "count"')
-    config = parse_config(text, folder / "end.toml")
+    queries = parse_queries(text, folder / "end.toml")
 
     def release() -> None:
         for leftover in folder.iterdir():
             leftover.unlink()
-        with open_stream(config) as stream:
-            intake = config.open(None)
-            stream.drive(intake)
-            stream.finish()
+        with open_pipeline(queries) as pipeline:
+            intake = queries.open(None)
+            pipeline.drive(intake)
+            pipeline.finish()
             intake.close()
 
     times = []
@@ -284,13 +263,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=os.environ.get("TIDEGATE_BENCH_FOLDER")) as name:
         folder = Path(name)
         print(f"the disk, syncs of a page       {syncs(folder):12,.0f} a second")
-        rate("SQLite, one step a commit", folder / "single.ledger", folder, scaled(1000, 10), 1, 2_000)
+        rate("SQLite, one step a commit", folder / "single.ledger", scaled(1000, 10), 1, 2_000)
         size = scaled(50_000, 500)
-        rate("SQLite, 50,000 steps a commit", folder / "batch.ledger", folder, scaled(4, 1), size, 100_000)
+        rate("SQLite, 50,000 steps a commit", folder / "batch.ledger", scaled(4, 1), size, 100_000)
         if chosen.postgres:
             url = chosen.postgres.partition("#")[0]
-            rate("PostgreSQL, one step a commit", f"{url}#bench_{os.getpid()}_1", folder, 500, 1, 500)
-            rate("PostgreSQL, 50,000 a commit", f"{url}#bench_{os.getpid()}_2", folder, 4, 50_000, 100_000)
+            rate("PostgreSQL, one step a commit", f"{url}#bench_{os.getpid()}_1", 500, 1, 500)
+            rate("PostgreSQL, 50,000 a commit", f"{url}#bench_{os.getpid()}_2", 4, 50_000, 100_000)
         if chosen.follow:
             middle, high = following(folder, chosen.follow)
             text = f"following, close → sink, by the wall {1000 * middle:8.1f} ms median, {1000 * high:.1f} ms p99"

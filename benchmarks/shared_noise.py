@@ -7,8 +7,8 @@ rounds counts. Single draws and the making of orders are printed without a bar.
 
     python benchmarks/shared_noise.py [--rounds 5] [--full] [--json]
 
-The table of docs/noise.md: the mean absolute error of every mechanism that shares noise over that with Laplace noise, on
-streams of a folder (negative values are not cut off), and on a made-up one if there is none:
+The table of docs/mechanisms/noise.md: the mean absolute error of every mechanism that shares noise over that with
+Laplace noise, on streams of a folder (negative values are not cut off), and on a made-up one if there is none:
 
     python benchmarks/shared_noise.py mechanisms [FOLDER] [--runs 5]
 """
@@ -29,6 +29,7 @@ from timing import MISSED, best  # isort: skip  sets the number of threads first
 import numpy as np
 import polars as pl
 
+from tidegate.core.session import Session
 from tidegate.mechanisms import BudgetAbsorption, BudgetDistribution, Fast, PeGaSus, Sample, Uniform
 from tidegate.noise import current, laplace, laplace_one
 from tidegate.noise.shared.cube import Cube
@@ -75,7 +76,7 @@ def single(law: Any) -> Callable[[], None]:
 
 
 def pushing(w: int) -> Callable[[], None]:
-    run = Uniform(WEvent(epsilon="1", w=w)).start()
+    run = Session(Uniform(WEvent(epsilon="1", w=w)))
 
     def push() -> None:
         for _ in range(SINGLE):
@@ -87,7 +88,7 @@ def pushing(w: int) -> Callable[[], None]:
 def measured_error(w: int, columns: int) -> float:
     """The mean absolute error of many windows over wΔ/ε."""
     mechanism = Uniform(WEvent(epsilon="1/10", w=w), columns=columns)
-    values = mechanism.start().push_batch(np.zeros((scaled(2000, 5) * w, columns), dtype=np.int64)).values
+    values = Session(mechanism).push_batch(np.zeros((scaled(2000, 5) * w, columns), dtype=np.int64)).values
     return float(np.abs(values).mean() / (10 * w))
 
 
@@ -109,7 +110,7 @@ def streams(folder: Path | None) -> dict[str, np.ndarray]:
 
 
 def compare(folder: Path | None, runs: int) -> None:
-    """Print the table of docs/noise.md."""
+    """Print the table of docs/mechanisms/noise.md."""
     kinds: dict[str, Callable[..., Any]] = {
         "Uniform": Uniform,
         "Sample, 8 a window": lambda policy, noise: Sample(policy, every=policy.w // 8, noise=noise),
@@ -128,7 +129,7 @@ def compare(folder: Path | None, runs: int) -> None:
                 errors = {}
                 for noise in ("laplace", "auto"):
                     mechanism = kind(WEvent(epsilon=epsilon, w=w), noise=noise)
-                    made = [mechanism.start().push_batch(rows).values - rows for _ in range(runs)]
+                    made = [Session(mechanism).push_batch(rows).values - rows for _ in range(runs)]
                     errors[noise] = float(np.mean(np.abs(made)))
                 ratio = errors["auto"] / errors["laplace"]
                 cells.append(f"{errors['laplace']:.3g} → {errors['auto']:.3g} ({ratio:.2f})")

@@ -22,10 +22,11 @@ from sizes import scaled
 from timing import data_file
 
 import tidegate as tg
+from experiments.truncation import SmoothWhereNoisy, truncate
+from tidegate.core.session import Session
 from tidegate.datasets import households
 from tidegate.policy import Specification
 from tidegate.policy.promises import Promises
-from tidegate.queries.truncation import SmoothWhereNoisy, truncate
 from tidegate.releases import Releases
 
 STEPS = scaled(157_680, 22 * 96)
@@ -69,12 +70,12 @@ def speed(houses: tuple[Specification, ...]) -> None:
         )
     mechanism = tg.mechanisms.Swellfish(policy, grid=GRID, experiment=True)
     zeros = np.zeros(STEPS)
-    mechanism.start().push_batch(zeros)
-    took = best(lambda: mechanism.start().push_batch(zeros))
+    Session(mechanism).push_batch(zeros)
+    took = best(lambda: Session(mechanism).push_batch(zeros))
     print(
         f"release of all steps, every placement checked by the ledger: {took:.2f} s, {STEPS / took:,.0f} steps/s"
     )
-    run = mechanism.start()
+    run = Session(mechanism)
     run.push_batch(zeros[: scaled(1000, 100)])
     took = best(lambda: [run.push(0) for _ in range(scaled(200, 20))]) / scaled(200, 20)
     print(f"one push with 250 specifications: {took * 1e3:.2f} ms")
@@ -151,10 +152,10 @@ class Rivals:
         total = {zone: np.zeros(STEPS) for zone in loads}
         together = np.column_stack(list(loads.values()))
         for _ in range(repeats):
-            releases = None if name == "RescueDP" else mechanism.start().push_batch(together)
+            releases = None if name == "RescueDP" else Session(mechanism).push_batch(together)
             for at, (zone, load) in enumerate(loads.items()):
                 if releases is None:
-                    answers = truncate(mechanism.start().push_batch(load).values[:, 0])
+                    answers = truncate(Session(mechanism).push_batch(load).values[:, 0])
                 else:
                     alone = Releases(
                         1, releases.values[:, at : at + 1], releases.status, None, releases.scale, releases.units,

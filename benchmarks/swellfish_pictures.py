@@ -1,4 +1,4 @@
-"""Pictures of the Swellfish experiments and of a specification, for docs/swellfish.md."""
+"""Pictures of the Swellfish experiments and of a specification, for docs/experiments/swellfish.md."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from timing import bar, best  # isort: skip  sets the number of threads first
 import numpy as np
 
 import tidegate as tg
+from tidegate.core.session import Session
 from tidegate.mechanisms import Tide
 from tidegate.queries.state_space import StateSpace
 from tidegate.releases import Releases, Status
@@ -34,7 +35,7 @@ def bench_scalar(steps: int, rounds: int) -> None:
         for delay in (0, 120):
             mechanism = Tide(tg.WEvent(epsilon=epsilon, w=120), periods=(48, 336), delay=delay)
             label = f"ε={epsilon}, {'smoothed as well' if delay else 'causal only'}"
-            rivals[label] = lambda m=mechanism: m.start().push_batch(matrix)
+            rivals[label] = lambda m=mechanism: Session(m).push_batch(matrix)
     for name, seconds in best(rivals, rounds).items():
         text = f"scalar   Tide, 48 states, {name:28s} {steps / seconds / 1e6:.2f} million steps/s"
         if "causal" in name:
@@ -59,7 +60,7 @@ def bench_wide(columns: int, rounds: int) -> None:
     swing = 1.2 + np.sin(np.arange(60) / 24 * 2 * np.pi)
     matrix = np.rint(level * swing[:, np.newaxis]).astype(np.int64)
     mechanism = Tide(tg.WEvent(epsilon="0.1", w=24), columns=columns, periods=(24, 168), delay=0)
-    run = mechanism.start()
+    run = Session(mechanism)
     run.push_batch(matrix)  # past its beginning
 
     def go() -> None:
@@ -74,13 +75,13 @@ def bench_memory() -> None:
     mechanism = Tide(tg.WEvent(epsilon="0.1", w=120), periods=(48, 336))
     sizes = []
     for steps in (scaled(10_000, 5_000), scaled(100_000, 5_000)):
-        run = mechanism.start()
+        run = Session(mechanism)
         tracemalloc.start()
         for start in range(0, steps, 5000):
             run.push_batch(scalar(5000) + start % 7)
-        sizes.append((len(run.snapshot()), tracemalloc.get_traced_memory()[0]))
+        sizes.append(tracemalloc.get_traced_memory()[0])
         tracemalloc.stop()
-    print(f"memory   snapshot {sizes[0][0]:,} bytes after 10,000 steps, {sizes[1][0]:,} after 100,000")
+    print(f"memory   {sizes[0]:,} bytes after 10,000 steps, {sizes[1]:,} after 100,000")
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ import numpy as np
 import polars as pl
 
 import tidegate as tg
+from tidegate.core.session import Session
 from tidegate.errors import TidegateError
 from tidegate.mechanisms import (
     BudgetAbsorption,
@@ -173,7 +174,7 @@ def of_rivals(
             if number and (name not in errors or (errors[name][0] > FAR * least and name != "Uniform")):
                 continue
             try:
-                each = error(mechanism.start().push_batch(matrix).final, matrix)
+                each = error(Session(mechanism).push_batch(matrix).final, matrix)
             except TidegateError:  # this rival does not take these parameters
                 continue
             errors.setdefault(name, []).append(each)
@@ -243,8 +244,8 @@ def of_tide(policy: tg.WEvent, stream: Stream, runs: int) -> dict[str, float]:
     rows = []
     for _ in range(runs):
         tide = Tide(policy, columns=matrix.shape[1], periods=periods, nonnegative=True)
-        releases = tide.start().push_batch(matrix)
-        later = dataclasses.replace(tide, aim="revised").start().push_batch(matrix)
+        releases = Session(tide).push_batch(matrix)
+        later = Session(dataclasses.replace(tide, aim="revised")).push_batch(matrix)
         rows.append(
             {
                 "causal": error(releases, matrix),

@@ -20,8 +20,8 @@ from timing import best as _  # noqa: F401  isort: skip  sets the number of thre
 import numpy as np
 from scipy.optimize import minimize
 
-from tidegate.mechanisms.tide.kernels import loop
-from tidegate.mechanisms.tide.kernels.forecast import predicted_error
+from tidegate.mechanisms.tide import plan
+from tidegate.mechanisms.tide.forecast import predicted_error
 from tidegate.mechanisms.tide.schedule import choices
 from tidegate.structures.kernels import state_space as k
 from tidegate.structures.kernels.hearing import effective_noise
@@ -108,7 +108,7 @@ def main() -> None:
             k.begin(parameters, structure.weight, scratch)
             settled = scratch.copy()
             known = (settled, parameters, phases, structure.weight)
-            noise = tables.scales[choice, loop.VARIANCE]
+            noise = tables.scales[choice, plan.VARIANCE]
             long, longer = (
                 predicted_error(*known, tables.shares, choice, noise, steps, np.inf, scratch) * steps
                 for steps in (horizon, 2 * horizon)

@@ -20,6 +20,7 @@ from timing import bar, best  # isort: skip  sets the number of threads first
 import numpy as np
 
 import tidegate as tg
+from tidegate.core.session import Session
 from tidegate.mechanisms import BudgetAbsorption, BudgetDistribution, Sample, Uniform
 from tidegate.noise import current, laplace
 
@@ -50,10 +51,10 @@ def bench_wide(name: str, steps: int, columns: int, rounds: int) -> None:
     other = np.roll(matrix, 1, axis=0)
     for kind in (BudgetAbsorption, BudgetDistribution):
         mechanism = kind(tg.WEvent(epsilon="1", w=W), columns=columns, noise="laplace")
-        published = int(mechanism.start().push_batch(matrix).fresh.sum())
+        published = int(Session(mechanism).push_batch(matrix).fresh.sum())
 
         def release(mechanism=mechanism) -> None:
-            mechanism.start().push_batch(matrix)
+            Session(mechanism).push_batch(matrix)
 
         def noise(published=published) -> None:
             for step in range(published):
@@ -70,7 +71,7 @@ def bench_wide(name: str, steps: int, columns: int, rounds: int) -> None:
             "3",
         )
         tracemalloc.start()
-        run = mechanism.start()
+        run = Session(mechanism)
         output = run.push_batch(matrix)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
@@ -91,7 +92,7 @@ def bench_scalar(rounds: int) -> None:
         f"{kind.__name__}, shared": kind(tg.WEvent(epsilon="1", w=W))
         for kind in (BudgetDistribution, BudgetAbsorption)
     }
-    times = best({n: (lambda m=m: m.start().push_batch(matrix)) for n, m in mechanisms.items()}, rounds)
+    times = best({n: (lambda m=m: Session(m).push_batch(matrix)) for n, m in mechanisms.items()}, rounds)
     for name, seconds in times.items():
         text = f"scalar     {name:26s} {steps / seconds / 1e6:.1f} million steps/s"
         if name.startswith("Budget"):
@@ -108,12 +109,12 @@ def bench_growth(rounds: int) -> None:
         for steps in (10_000, 100_000, 1_000_000)[: scaled(3, 1)]:
             matrix = scalar(steps)
             mechanism = kind(tg.WEvent(epsilon="1", w=W))
-            seconds = best({"t": lambda m=mechanism, x=matrix: m.start().push_batch(x)}, rounds)["t"]
+            seconds = best({"t": lambda m=mechanism, x=matrix: Session(m).push_batch(x)}, rounds)["t"]
             parts[f"T={steps:,}"] = seconds / steps * 1e9
         matrix = scalar(scaled(300_000, 2_000))
         for w in (1, 100, 10_000, 1_000_000)[: scaled(4, 2)]:
             mechanism = kind(tg.WEvent(epsilon="1", w=w))
-            seconds = best({"t": lambda m=mechanism, x=matrix: m.start().push_batch(x)}, rounds)["t"]
+            seconds = best({"t": lambda m=mechanism, x=matrix: Session(m).push_batch(x)}, rounds)["t"]
             parts[f"w={w:,}"] = seconds / len(matrix) * 1e9
         print(
             f"growth     {kind.__name__:19s} ns a step: "

@@ -14,6 +14,7 @@ import polars as pl
 
 from experiments.comparison import COLOURS, short
 from experiments.experiment import Experiment, Judgement, Outcome, Row, Table
+from experiments.running import releases_of
 from experiments.streams import STREAMS, here, load
 from tidegate.bench.measure import (
     AT_ONCE,
@@ -486,7 +487,7 @@ def _measure_closed_forms(setting: dict[str, Any]) -> list[Row]:
     mechanism, zeros = form.make(COLUMNS), np.zeros((form.step, COLUMNS), dtype=np.int64)
     rows: list[Row] = []
     for run in range(setting["runs"]):
-        errors = mechanism.start().push_batch(zeros).values[-1]
+        errors = releases_of(mechanism, zeros).values[-1]
         rows.append({"form": setting["form"], "run": run, "error": float((errors**2).mean()) / form.value**2})
     return rows
 

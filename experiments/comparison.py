@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.experiment import Row
+from experiments.running import releases_of
 from tidegate.bench.metrics import cut_errors, interval_of_mean
 from tidegate.mechanisms import Mechanism
 
@@ -27,7 +28,7 @@ def errors_of(
     rows: list[Row] = []
     for name, mechanism in mechanisms.items():
         for run in range(runs):
-            error, relative = cut_errors(mechanism.start().push_batch(truth).values, truth)
+            error, relative = cut_errors(releases_of(mechanism, truth).values, truth)
             rows.append({**labels, "mechanism": name, "run": run, "error": error, "relative": relative})
     return rows
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from calendar import monthrange
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,15 @@ from experiments.comparison import (
 )
 from experiments.data import french_loads_2016, french_loads_2026
 from experiments.experiment import Experiment, Judgement, Outcome, Row, Setting
+from experiments.printed.optstream import (
+    PerNode,
+    PrintedFourier,
+    PrintedHierarchical,
+    PrintedOptStream,
+)
+from experiments.running import releases_of
 from tidegate.bench.metrics import interval_of_mean
+from tidegate.core.session import Session
 from tidegate.mechanisms import Fourier, HierarchicalOptStream, Mechanism, OptStream, PeGaSus, Uniform
 from tidegate.mechanisms.optstream.feature_trees import parts_of_day, whole_period
 from tidegate.policy import WEvent
@@ -104,15 +113,14 @@ def mechanisms(
     # loads are not negative
     equal: dict[str, Any] = {"samples": k, "features": FEATURES, "nonnegative": True, "noise": "laplace"}
     adaptive: dict[str, Any] = {**equal, "adaptive": True, "threshold": THRESHOLD}
-    printed: dict[str, Any] = {"weights": "size", "calibration": "paper"}
     makers: dict[str, Any] = {
         LAPLACE: lambda: Uniform(policy, noise="laplace"),
         DFT: lambda: Fourier(policy, coefficients=k, nonnegative=True),
-        DFT_PRINTED: lambda: Fourier(policy, coefficients=k, nonnegative=True, calibration="paper"),
+        DFT_PRINTED: lambda: PrintedFourier(policy, coefficients=k, nonnegative=True),
         EQUAL: lambda: OptStream(policy, **equal),
         ADAPTIVE: lambda: OptStream(policy, **adaptive),
-        EQUAL_PRINTED: lambda: OptStream(policy, **equal, **printed),
-        ADAPTIVE_PRINTED: lambda: OptStream(policy, **adaptive, **printed),
+        EQUAL_PRINTED: lambda: PrintedOptStream(policy, **equal, weights="size"),
+        ADAPTIVE_PRINTED: lambda: PrintedOptStream(policy, **adaptive, weights="size"),
         CHOSEN: lambda: chosen(region, epsilon, alpha),
     }
     return {name: makers[name]() for name in names}
@@ -120,7 +128,7 @@ def mechanisms(
 
 def released(mechanism: Mechanism, truth: Counts) -> npt.NDArray[np.float64]:
     """One release of whole periods, final values, cut off at 0."""
-    return np.maximum(mechanism.start().push_batch(truth).final.values, 0.0)
+    return np.asarray(np.maximum(releases_of(mechanism, truth).final.values, 0.0))
 
 
 def errors(
@@ -384,9 +392,9 @@ def _apart(kind: str, alpha: int, regions: int) -> tuple[Mechanism, Mechanism]:
     if kind == LAPLACE:
         return Uniform(policy, columns=regions, noise="laplace"), Uniform(policy, noise="laplace")
     count = samples_for(alpha)
-    calibration = "paper" if kind == DFT_PRINTED else "sound"
-    options: dict[str, Any] = {"coefficients": count, "nonnegative": True, "calibration": calibration}
-    return Fourier(policy, columns=regions, **options), Fourier(policy, **options)
+    fourier: Any = PrintedFourier if kind == DFT_PRINTED else Fourier
+    options: dict[str, Any] = {"coefficients": count, "nonnegative": True}
+    return fourier(policy, columns=regions, **options), fourier(policy, **options)
 
 
 def _together(alpha: int, names: list[str]) -> dict[str, Mechanism]:
@@ -399,7 +407,6 @@ def _together(alpha: int, names: list[str]) -> dict[str, Mechanism]:
         "nonnegative": True,
     }
     adaptive: dict[str, Any] = {"adaptive": True, "threshold": THRESHOLD}
-    printed: dict[str, Any] = {"weights": "size", "calibration": "paper"}
     policy = WEvent(epsilon="1", w=W, max_change=alpha)
     half = WEvent(epsilon="1/2", w=W, max_change=alpha)
     april = french_loads_2016().filter((pl.col("month") == 4) & (pl.col("day") <= 14))
@@ -408,8 +415,8 @@ def _together(alpha: int, names: list[str]) -> dict[str, Mechanism]:
     return {
         EQUAL: HierarchicalOptStream(policy, **options),
         ADAPTIVE: HierarchicalOptStream(policy, **options, **adaptive),
-        EQUAL_PRINTED: HierarchicalOptStream(policy, **options, **printed),
-        ADAPTIVE_PRINTED: HierarchicalOptStream(policy, **options, **adaptive, **printed, per_leaf=True),
+        EQUAL_PRINTED: PrintedHierarchical(policy, **options, weights="size"),
+        ADAPTIVE_PRINTED: PerNode(policy, **options, **adaptive, weights="size"),
         CHOSEN: HierarchicalOptStream(policy, hierarchy=forest, times=best.sample_times, nonnegative=True),
     }
 
@@ -429,13 +436,11 @@ def _measure_regions(setting: Setting) -> list[Row]:
     for name in (LAPLACE, DFT, DFT_PRINTED):
         pair = _apart(name, setting["alpha"], len(names))
         for run in range(setting["runs"]):
-            parts = [
-                each.start().push_batch(x).final.values for each, x in zip(pair, (truth, nation), strict=True)
-            ]
+            parts = [releases_of(each, x).final.values for each, x in zip(pair, (truth, nation), strict=True)]
             add(name, run, *(np.maximum(part, 0.0) for part in parts))
     for name, mechanism in _together(setting["alpha"], names).items():
         for run in range(setting["runs"]):
-            values = mechanism.start().push_batch(truth).final.values
+            values = releases_of(mechanism, truth).final.values
             add(name, run, values[:, 1:], values[:, :1])
     return rows
 
@@ -617,8 +622,8 @@ def variants(epsilon: str) -> dict[str, Mechanism]:
         name: OptStream(policy, **given, nonnegative=True, noise="laplace") for name, given in options.items()
     }
     for name, printed in zip(PARTS[1:], PRINTED[1:], strict=True):
-        chosen[printed] = OptStream(
-            policy, **options[name], weights="size", calibration="paper", nonnegative=True
+        chosen[printed] = PrintedOptStream(
+            policy, **options[name], weights="size", nonnegative=True, noise="laplace"
         )
     chosen[EQUAL_SAMPLE] = OptStream(policy, samples=10, nonnegative=True, noise="laplace")
     return chosen
@@ -694,18 +699,18 @@ def _measure_theorem(setting: Setting) -> list[Row]:
 
 def _fits(mechanism: OptStream, truth: Counts) -> list[tuple[Any, Any, Any]]:
     """What goes into the optimisation of every period, steps and sums, and what comes out."""
-    run = mechanism.start()
     found: list[tuple[Any, Any, Any]] = []
-    finish = run._finish
 
-    def noted(known: Any, times: Any, sums: Any, length: int) -> Any:
-        final = finish(known, times, sums, length)
-        curve = run._reconstruction(tuple(times.tolist()), length)[0]
-        found.extend((curve.apply(points), sums[at], final[at]) for at, points in enumerate(known))
-        return final
+    class Noted(OptStream):
+        """Keeps what is optimised."""
 
-    run._finish = noted  # type: ignore[method-assign]
-    run.push_batch(truth)
+        def _optimise(self, state: Any, known: Any, curve: Any, variances: Any, precisions: Any) -> Any:
+            final = super()._optimise(state, known, curve, variances, precisions)
+            found.append((curve.apply(known), self._leaves(state.sums), final))
+            return final
+
+    given = {each.name: getattr(mechanism, each.name) for each in fields(mechanism) if each.init}
+    Session(Noted(**given)).push_batch(truth)
     return found
 
 

@@ -22,8 +22,11 @@ from experiments.comparison import (
     settings_of,
 )
 from experiments.experiment import Experiment, Judgement, Outcome, Row, Setting
+from experiments.metrics import area_under, mean_absolute_error, roc, scaled_l1_error
+from experiments.printed.publishing import PrintedPruning
+from experiments.running import releases_of
 from experiments.streams import here, load
-from tidegate.bench.metrics import area_under, interval_of_mean, mean_absolute_error, roc, scaled_l1_error
+from tidegate.bench.metrics import interval_of_mean
 from tidegate.datasets.shapes import SHAPES, shape
 from tidegate.mechanisms import (
     BackwardSmoothing,
@@ -155,7 +158,7 @@ def _measure_figure_2(setting: dict[str, Any]) -> list[Row]:
     for name, mechanism in mechanisms.items():
         labels = {"epsilon": setting["epsilon"], "mechanism": name}
         for run in range(setting["runs"]):
-            values = np.maximum(mechanism.start().push_batch(truth).values, 0.0)
+            values = np.maximum(releases_of(mechanism, truth).values, 0.0)
             rows.append({**labels, "run": run, "error": mean_absolute_error(values, truth)})
             if run == 0:
                 rows += [
@@ -213,7 +216,7 @@ def _measure_figure_3(setting: dict[str, Any]) -> list[Row]:
     rows: list[Row] = []
     for name, mechanism in mechanisms.items():
         for run in range(setting["runs"]):
-            values = mechanism.start().push_batch(truth).values
+            values = releases_of(mechanism, truth).values
             rows.append(
                 {
                     "stream": setting["stream"],
@@ -290,7 +293,7 @@ def _measure_figure_4(setting: dict[str, Any]) -> list[Row]:
     for name, smoother in SMOOTHERS.items():
         mechanism = PeGaSus(policy, smoother=smoother)
         for run in range(setting["runs"]):
-            error = mean_absolute_error(mechanism.start().push_batch(truth).values, truth)
+            error = mean_absolute_error(releases_of(mechanism, truth).values, truth)
             labels = {"stream": setting["stream"], "epsilon": setting["epsilon"], "mechanism": name}
             rows.append({**labels, "run": run, "error": error})
     return rows
@@ -337,16 +340,16 @@ def _measure_figure_5(setting: dict[str, Any]) -> list[Row]:
     ends = np.arange(1, len(counts) + 1)
     rows: list[Row] = []
     for run in range(setting["runs"]):
-        laplace = Uniform(policy, noise="laplace").start().push_batch(counts)
-        printed = PeGaSus(policy).start().push_batch(counts)
-        patient = PeGaSus(policy, threshold_factor=PATIENT).start().push_batch(counts)
+        laplace = releases_of(Uniform(policy, noise="laplace"), counts)
+        printed = releases_of(PeGaSus(policy), counts)
+        patient = releases_of(PeGaSus(policy, threshold_factor=PATIENT), counts)
         for power in setting["powers"]:
             window = 2**power
             truth = sums[ends] - sums[np.maximum(ends - window, 0)]
             tree = SlidingWindowTree(policy, window=window, estimator="plain")
             answers = {
                 "LM": WindowSum(1, window, "released").push_batch(laplace),
-                "SW_w": tree.start().push_batch(counts).values,
+                "SW_w": releases_of(tree, counts).values,
                 "PGS_MS": WindowSum(1, window, "released").push_batch(printed),
                 "PGS_WWS": WindowSum(1, window).push_batch(printed),
                 OTHER_FIGURE_5: WindowSum(1, window).push_batch(patient),
@@ -537,8 +540,8 @@ def _measure_figure_6(setting: dict[str, Any]) -> list[Row]:
     counts, policy = stream("High_5", setting["steps"]), Event(epsilon=setting["epsilon"])
     rows: list[Row] = []
     for run in range(setting["runs"]):
-        laplace = Uniform(policy, noise="laplace").start().push_batch(counts).values
-        grouped = PeGaSus(policy).start().push_batch(counts)
+        laplace = releases_of(Uniform(policy, noise="laplace"), counts).values
+        grouped = releases_of(PeGaSus(policy), counts)
         for window, thresholds in JUMPS.items():
             followed = History(1, window).push_batch(grouped)
             scores = {
@@ -588,10 +591,10 @@ def _measure_figure_7(setting: dict[str, Any]) -> list[Row]:
     sums = np.concatenate([[0], np.cumsum(counts[:, 0])])
     rows: list[Row] = []
     for run in range(setting["runs"]):
-        laplace = Uniform(policy, noise="laplace").start().push_batch(counts)
-        grouped = PeGaSus(policy).start().push_batch(counts)
+        laplace = releases_of(Uniform(policy, noise="laplace"), counts)
+        grouped = releases_of(PeGaSus(policy), counts)
         for window, thresholds in LOWS.items():
-            tree = SlidingWindowTree(policy, window=window, estimator="plain").start().push_batch(counts)
+            tree = releases_of(SlidingWindowTree(policy, window=window, estimator="plain"), counts)
             answers = {
                 "SW_w": tree.values,
                 "PGS": WindowSum(1, window).push_batch(grouped),
@@ -647,7 +650,7 @@ def _measure_figure_8(setting: dict[str, Any]) -> list[Row]:
         "HS-PGS": HierarchicalPeGaSus(policy, hierarchy=tree, pruning="none"),
         SOUND: HierarchicalPeGaSus(policy, hierarchy=tree),
         "PHS-PGS, pruning by PrivTree": HierarchicalPeGaSus(policy, hierarchy=tree, pruning="privtree"),
-        PRINTED: HierarchicalPeGaSus(policy, hierarchy=tree, calibration="paper"),
+        PRINTED: PrintedPruning(policy, hierarchy=tree),
     }
     rows: list[Row] = []
 
@@ -657,7 +660,7 @@ def _measure_figure_8(setting: dict[str, Any]) -> list[Row]:
 
     for name, mechanism in mechanisms.items():
         for run in range(setting["runs"]):
-            releases = mechanism.start().push_batch(truth if mechanism is divided else counts)
+            releases = releases_of(mechanism, truth if mechanism is divided else counts)
             keep(name, run, releases.values)
             if name in ("HS-PGS", SOUND) and run < 2:
                 keep(f"{name}, made consistent", run, Consistent(tree).push_batch(releases))

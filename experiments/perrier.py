@@ -17,7 +17,11 @@ import polars as pl
 from experiments.comparison import COLOURS, answered, legend_below, ratio_with_interval, short
 from experiments.data import is_here, located, observations
 from experiments.experiment import Experiment, Judgement, Outcome, Row, Table
-from tidegate.bench.metrics import interval_of_mean, interval_of_share
+from experiments.metrics import interval_of_share
+from experiments.printed.clipping import as_printed
+from tidegate.audit.direct import Printed
+from tidegate.bench.metrics import interval_of_mean
+from tidegate.core.session import Session
 from tidegate.datasets.shapes import spendings, trip_minutes
 from tidegate.mechanisms import BinaryTree, ClippedSum
 from tidegate.mechanisms.clipping.clip_parameters import ClipParameters, optimise
@@ -235,7 +239,7 @@ class Plan:
     @property
     def printed(self) -> bool:
         """Whether it is Mechanism 1 as printed, which is not private: one level short, first sum not clipped."""
-        return not self.mechanism.enforced
+        return isinstance(self.mechanism, Printed)
 
 
 @dataclass(frozen=True)
@@ -316,7 +320,7 @@ def plans(name: str, count: int, lag: int = LAG_LAST_SUMS) -> dict[str, Plan]:
     found["pure quantile (default here)"] = Plan(
         default, exceeding, float(Fraction(default.multiplier or 1)), BETA / 5
     )
-    printed = replace(recommended, calibration="paper")
+    printed = as_printed(recommended)
     found["as printed (not private)"] = Plan(printed, P_MAX, float(r), out * BETA)
     return found
 
@@ -360,9 +364,9 @@ def complete(mechanism: ClippedSum | BinaryTree, stream: ClippedLosses, runs: in
     """The same by running through the whole stream."""
     true, errors = int(stream.values.sum()), np.zeros(runs)
     for number in range(runs):
-        run = mechanism.start()
+        session = Session(mechanism)
         for start in range(0, stream.count, BATCH):
-            releases = run.push_batch(stream.values[start : start + BATCH, np.newaxis])
+            releases = session.push_batch(stream.values[start : start + BATCH, np.newaxis])
         errors[number] = float(releases.values[-1, 0]) - true
     return errors
 

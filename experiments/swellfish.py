@@ -15,13 +15,14 @@ import polars as pl
 from experiments.comparison import COLOURS, ratio_with_interval
 from experiments.data import american_zones, table
 from experiments.experiment import Experiment, Judgement, Outcome, Row, Setting
+from experiments.running import releases_of
+from experiments.truncation import SmoothWhereNoisy
 from tidegate.bench.metrics import interval_of_mean
 from tidegate.datasets import households
 from tidegate.mechanisms import Mechanism, RescueDP, Swellfish, Uniform
 from tidegate.mechanisms.optstream.choose_samples import absolute_error
 from tidegate.policy import Specification, User, WEvent
 from tidegate.policy import Swellfish as SwellfishPolicy
-from tidegate.queries.truncation import SmoothWhereNoisy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -169,12 +170,12 @@ def relative_errors(name: str, chosen: Mechanism, loads: Values) -> Values:
     answers = np.empty_like(loads)
     if name in (RESCUE, RESCUE_FREE):
         for zone in range(loads.shape[1]):
-            answers[:, zone] = chosen.start().push_batch(loads[:, [zone]]).values[:, 0]
+            answers[:, zone] = releases_of(chosen, loads[:, [zone]]).values[:, 0]
         answers = np.maximum(answers, 0.0)
     else:
         limits = filter_thresholds(len(loads) // DAY)
         filtered = SmoothWhereNoisy(columns=loads.shape[1], threshold=limits)
-        answers = filtered.push_batch(chosen.start().push_batch(loads))
+        answers = filtered.push_batch(releases_of(chosen, loads))
     return np.asarray(np.abs(answers - loads) / np.maximum(loads, size / 100))
 
 

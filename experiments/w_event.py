@@ -1,6 +1,6 @@
 """Kellaris et al., Differentially private event sequences over infinite streams (PVLDB 2014): Figures 3 and 5 to 10.
 
-Figures 6 to 9 are run twice: on streams generated in the shape of the paper's, which are not public, and on real wide
+Figures 6 to 9 are run twice: on streams generated in the shape of the paper's, and on real wide
 streams of people who move between places.
 """
 
@@ -26,9 +26,11 @@ from experiments.comparison import (
     ratio_with_interval,
 )
 from experiments.experiment import Experiment, Judgement, Outcome, Row, Setting, Table
+from experiments.printed.publishing import equal_groups
 from experiments.streams import load
+from experiments.wide_shapes import rome, world_cup_urls
 from tidegate.bench.metrics import interval_of_mean
-from tidegate.datasets.wide_shapes import rome, world_cup_urls
+from tidegate.core.session import Session
 from tidegate.mechanisms import BudgetAbsorption, BudgetDistribution, Fast, Mechanism, Sample, Uniform
 from tidegate.mechanisms.sampled.kalman import Kalman
 from tidegate.policy import WEvent
@@ -50,11 +52,12 @@ NAMES = ("Uniform", "Sample", "FAST_w", "BD", "BA")
 RUNS = 100
 W = 120
 
-OURS = (
-    "The paper's data are not public, and ours are generated: their counts move a little at every step and are small "
-    "beside the noise of a decision, so Sample, which measures once a window with all of ε, is nearer than BA and BD, as "
-    "it is on the real stream below."
+MOVES = (
+    "their counts move a little at every step and are small beside the noise of a decision, so Sample, which measures "
+    "once a window with all of ε, is nearer than BA and BD, as it is on the real stream below."
 )
+OUR_ROADS = "The paper's data are not public, and ours are generated: " + MOVES
+OUR_URLS = "The paper's counts per URL are not at hand, and ours are generated: " + MOVES
 SHORT = (
     "Other data than the paper's: real counts, which follow the hours of the day and are small beside noise of w/ε, so "
     "Sample, which measures once a window with all of ε, is nearer than any that decides step by step."
@@ -202,13 +205,13 @@ def _settings_groups(small: bool) -> list[Setting]:
 def _measure_groups(setting: Setting) -> list[Row]:
     columns, groups = setting["columns"], setting["groups"]
     policy = WEvent(epsilon="1", w=W)
-    chosen: dict[str, Mechanism] = {}
+    chosen: dict[str, Any] = {}
     for name, kind in (("BD", BudgetDistribution), ("BA", BudgetAbsorption)):
         chosen[f"{name}, one account (sound)"] = kind(policy, columns=columns, groups=groups, noise="laplace")
         chosen[f"{name}, independent (printed)"] = (
             kind(policy, columns=columns, noise="laplace")
             if groups == 1
-            else kind(policy, columns=columns, groups=groups, calibration="paper")
+            else equal_groups(kind, policy, columns, groups)
         )
     return errors_of(chosen, stream("Rome", columns), setting["runs"], groups=groups)
 
@@ -258,10 +261,10 @@ def _measure_examples(setting: Setting) -> list[Row]:
     with zero_noise():
         for name, kind in zip(SPENT, (BudgetDistribution, BudgetAbsorption), strict=True):
             mechanism = kind(WEvent(epsilon="1", w=3), noise="laplace")
-            run, tests = mechanism.start(), mechanism.shares[1]
+            session, tests = Session(mechanism), mechanism.shares[1]
             for step, value in enumerate(VALUES, 1):
-                release = run.push([value])
-                spent = str(Fraction((release.units - tests) * run.ledger.unit))
+                release = session.push([value])
+                spent = str(Fraction((release.units - tests) * release.unit))
                 rows.append({"mechanism": name, "step": step, "spent": spent, "status": release.status.label})
     return rows
 
@@ -384,23 +387,23 @@ EXPERIMENTS = [
         "enumerated in the tests besides.",
     ),
     _row("Figure 6", SMALLEST, ROME, **by_window("Rome", 25_936, 400), cost=lambda setting: 13.0,
-         judge=_six, draw=_window, notes=SHARED + " 100 runs.", why=OURS),
+         judge=_six, draw=_window, notes=SHARED + " 100 runs.", why=OUR_ROADS),
     _row("Figure 6, taxi trips", SMALLEST, REAL[TAXI], **by_window(TAXI, 900, 200),
          cost=lambda setting: 20.0, judge=_six, draw=_window, notes=SHARED + " 100 runs.", why=SHORT),
     _row("Figure 7", ORDERS, URLS + " The 30,000 most popular of 89,997 URLs.",
          **by_window("URLs", 30_000, 400), cost=lambda setting: 13.0, judge=_seven, draw=_window,
-         notes="100 runs.", why=OURS),
+         notes="100 runs.", why=OUR_URLS),
     _row("Figure 7, bus boardings", ORDERS, REAL[BUS], **by_window(BUS, 675, 200),
          cost=lambda setting: 12.0, judge=_seven, draw=_window, notes="100 runs.", why=SHORT),
     _row("Figure 8", ROBUST, ROME + " Roads are sorted by their root mean square into four streams.",
          **by_change("Rome", 25_936, 800), cost=lambda setting: 12.0, judge=_eight, draw=_change,
-         notes="100 runs.", why=OURS),
+         notes="100 runs.", why=OUR_ROADS),
     _row("Figure 8, taxi trips", ROBUST, REAL[TAXI] + " Pairs are sorted by their root mean square.",
          **by_change(TAXI, 900, 800), cost=lambda setting: 8.0, judge=_eight, draw=_change,
          notes="100 runs.", why=SHORT),
     _row("Figure 9", RATES, URLS + " The 20,000 most popular of 89,997 URLs.", settings=_settings_rate,
          measure=_measure_rate, cost=lambda setting: 13.0, judge=_nine, draw=_rate,
-         notes="100 runs.", why=OURS),
+         notes="100 runs.", why=OUR_URLS),
     _row("Figure 9, taxi trips", RATES, REAL[TAXI] + " Hours are put together into 3 to 24 steps a day.",
          settings=_settings_real_rate, measure=_measure_real_rate, cost=lambda setting: 10.0, judge=_nine, draw=_rate,
          notes="100 runs.", why=SHORT),

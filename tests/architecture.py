@@ -1,6 +1,6 @@
-"""Trace one event from a CSV to a sink, and one push, and write which files they pass into docs/architecture.md.
+"""Trace one event from a CSV to a sink, and one push: the files that they pass, in docs/internals/architecture.md.
 
-python tests/architecture.py [docs/architecture.md]: without a page the walks are printed.
+python tests/architecture.py [docs/internals/architecture.md]: without a page the walks are printed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import tidegate as tg
 from tidegate.cli import main
 
 PACKAGE = Path(tg.__file__).parent.as_posix() + "/"
-ROOMS = ("ingest", "mechanisms", "ledger", "noise", "runtime")
+ROOMS = ("ingest", "pipeline", "core", "mechanisms", "noise", "intervals")
 WIDTH = 150  # of a line of the page
 # with so large an ε noise is all but certainly 0, so that what is published, and the walk, is always the same
 STREAM = """
@@ -97,7 +97,7 @@ def walk_of_an_event() -> str:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             calls = calls_of(lambda folder=folder: main(["release", f"{folder}/stream.toml"]))
     begin = next(at for at, (file, _) in enumerate(calls) if file.startswith("ingest/sources/"))
-    end = next(at for at, call in enumerate(calls) if call == ("runtime/sinks/text", "write"))
+    end = next(at for at, call in enumerate(calls) if call == ("sinks/text", "write"))
     pairs: list[tuple[str, list[str]]] = []
     for file in dict.fromkeys(file for file, _ in calls[begin : end + 1]):
         room, _, name = file.partition("/")
@@ -110,13 +110,13 @@ def walk_of_an_event() -> str:
 
 def walk_of_a_push() -> str:
     """The functions that a steady push of Budget Absorption calls, by file, in the order of the first call of each."""
-    run = tg.mechanisms.BudgetAbsorption(tg.WEvent(epsilon="1", w=120), columns=3).start()
-    traces = [tuple(calls_of(lambda: run.push([40, 3, 5]))) for _ in range(60)]
+    session = tg.open(tg.mechanisms.BudgetAbsorption(tg.WEvent(epsilon="1", w=120), columns=3))
+    traces = [tuple(calls_of(lambda: session.push([40, 3, 5]))) for _ in range(60)]
     (calls, _), *_ = Counter(traces[10:]).most_common()  # now and then random words are made anew
     files: dict[str, dict[str, None]] = {}
     for file, function in calls:
         files.setdefault(file, {})[function] = None
-    lines = lines_of([(file, [*functions]) for file, functions in files.items()], 35)
+    lines = lines_of([(file, [*functions]) for file, functions in files.items()], 38)
     return f"{lines}{len(calls)} calls in {len(files)} files\n"
 
 

@@ -46,7 +46,7 @@ SUBSET = (
     "tests/ingest/test_several.py",
     "tests/queries/test_forecast.py",
     "tests/queries/test_hierarchy.py",
-    "tests/ledger/test_sqlite.py",
+    "tests/core/test_logs.py",
     "tests/cli/test_main.py",
     "tests/cli/test_release.py",
     "tests/test_frames.py",

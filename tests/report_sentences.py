@@ -1,4 +1,4 @@
-"""Every number of a report and of its card, computed again from configuration, releases, ledger and true values.
+"""Every number of a report and of its card, computed again from configuration, releases, log and true values.
 
 Each rule reads numbers from the page, compares them with its own computation, and so claims them. A number that no rule
 has claimed fails as well: whoever adds a sentence with a number adds a rule that knows it.
@@ -7,12 +7,11 @@ has claimed fails as well: whoever adds a sentence with a number adds a rule tha
 from __future__ import annotations
 
 import datetime
+import hashlib
 import html
-import importlib.metadata
 import json
 import math
 import re
-import sqlite3
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -26,8 +25,13 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
-from tidegate.config import parse_config
-from tidegate.ledger import SQLiteLedger
+import tidegate
+from tidegate.config import parse_config, read_queries
+from tidegate.core.commit import Row
+from tidegate.core.session import Session
+from tidegate.pipeline import read_stream
+from tidegate.pipeline.logs import rows_of
+from tidegate.pipeline.losses import losses
 from tidegate.plan import Description
 
 Values = npt.NDArray[np.float64]
@@ -63,7 +67,7 @@ class Told:
     text
         The report, as HTML.
     folder
-        Where the configuration and the ledger are.
+        Where the configuration and the log are.
     keys
         The configuration's tables.
     released
@@ -110,6 +114,7 @@ class Told:
         self.pictures()
         self.costs()
         self.statuses()
+        self.silent()
         self.missing()
         self.errors()
         self.left_out()
@@ -217,15 +222,17 @@ class Told:
 
     @cached_property
     def spent(self) -> Values:
-        """What each window has spent, as the ledger answers."""
-        with SQLiteLedger(self.config.parent / self.ledger, read_only=True) as ledger:
-            ends = range(1, self.steps + 1)
-            return np.array([float(ledger.spent(max(1, end - self.window + 1), end)) for end in ends])
+        """What each window has spent: the sum of the losses that meet it."""
+        found = np.zeros(self.steps)
+        for loss in losses(self.rows):
+            assert loss.epsilon is not None
+            found[loss.first - 1 : loss.last + self.window - 1] += float(loss.epsilon * loss.times)
+        return found
 
-    @property
-    def ledger(self) -> str:
-        """The ledger's file."""
-        return self.config.with_suffix(".ledger").name
+    @cached_property
+    def rows(self) -> list[Row]:
+        """All commits of the log."""
+        return list(rows_of(self.config.with_suffix(".ledger")))
 
     # the page from its top ----------------------------------------------------------------------------------
 
@@ -415,14 +422,13 @@ class Told:
             assert shown == most
 
     def verified(self) -> None:
-        """No window spent more than ε, and the fullest is where the ledger says."""
-        steps, window, most, first, last, spent = self.one(
-            r"Ledger verified: (\d+) steps?, no window of (\d+) steps? spent more than ([\d./]+) "
-            r"\(the fullest, steps? (\d+)(?: to (\d+))?, spent ([\d./]+)\)"
+        """No window spent more than ε, and the fullest is where the charges say."""
+        commits, first, last, spent = self.one(
+            r"The log was recomputed: ([\d,]+) commits? agree\. No window spent more than its budget "
+            r"\(the fullest, steps? ([\d,]+)(?: to ([\d,]+))?, spent ([\d./]+)\)"
         )
-        assert (int(steps), int(window)) == (self.steps, self.window)
-        assert float(Fraction(most)) == self.epsilon
-        end = int(last or first)
+        assert number(commits) == len(self.rows)
+        end, first = int(number(last or first)), number(first)
         assert int(first) == max(1, end - self.window + 1)
         assert float(Fraction(spent)) == pytest.approx(self.spent.max()) == pytest.approx(self.spent[end - 1])
         assert self.spent.max() <= self.epsilon + 1e-12
@@ -581,7 +587,7 @@ class Told:
             assert float(x) == pytest.approx(left + wide * ((moment - first) / (last - first)), abs=0.11)
 
     def costs(self) -> None:
-        """The loss of every window, as the ledger has it, against its limit."""
+        """The loss of every window, as the log has it, against its limit."""
         part = self.section("What it cost")
         assert part
         window, limit = self.one(
@@ -604,11 +610,23 @@ class Told:
         for _, count, share in rows:
             assert float(share) == pytest.approx(100 * number(count) / self.steps, abs=0.051)
         for (revised,) in self.each(r"<p>([\d,]+) steps were revised", part):
-            with sqlite3.connect(self.config.parent / self.ledger) as connection:
-                spans = connection.execute("SELECT first, last FROM revisions WHERE revision > 0").fetchall()
-            assert number(revised) == len({step for first, last in spans for step in range(first, last + 1)})
+            with read_stream(read_queries(self.config)) as stream:
+                (released,) = stream.released.values()
+                chunks = list(released.chunks())
+            again = {int(step) for chunk in chunks for step in chunk.step[chunk.revision > 0]}
+            assert number(revised) == len(again)
         if len(rows) > 1:
             self._dates(part)
+
+    def silent(self) -> None:
+        """How many steps say nothing."""
+        none = int((self.released["status"] == "silent").sum())
+        found = self.each(r"<p>([\d,]+) of ([\d,]+) steps? (?:is|are) silent: ([\d,]+)(?: to ([\d,]+))?\.")
+        assert [(number(few), number(many)) for few, many, *_ in found] == (
+            [(none, self.steps)] if none else []
+        )
+        for *_, first, last in found:  # those from which a clip is learnt
+            assert (number(first), number(last or first)) == (1, none)
 
     def missing(self) -> None:
         """How many readings there are not; of a silent step none is missing."""
@@ -728,13 +746,14 @@ class Told:
             name: str(value) for name, value in self.keys["mechanism"].items() if name != "name"
         }
         program = self.card["implementation"]
-        assert program["version"] == importlib.metadata.version("tidegate")
-        with sqlite3.connect(self.config.parent / self.ledger) as connection:
-            stored = json.dumps(connection.execute("SELECT name, value FROM meta").fetchall())
-        assert program["fingerprint"] in stored
+        assert program["version"] == tidegate.__version__
+        (described,) = json.loads(self.rows[0].charges)["description"]["queries"].values()
+        about = {name: value for name, value in described["about"].items() if name != "read"}
+        digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+        assert program["fingerprint"] == digest[:32]
 
     def footer(self) -> None:
-        """Parameters, bounds, the ledger's head and the version."""
+        """Parameters, bounds, the log's head and the version."""
         part = self.text.index("<footer>"), len(self.text)
         (parameters,) = self.one(r"Mechanism \w+ \((.*?)\)\. ", part)
         given = [f"{name} = {value}" for name, value in self.keys["mechanism"].items() if name != "name"]
@@ -744,12 +763,10 @@ class Told:
             assert [Fraction(bound) for (bound,) in bounds] == [Fraction(self.keys["protect"]["max_change"])]
         elif "unit" in self.keys["source"]:
             assert [number(bound) for (bound,) in bounds] == [self.keys["query"].get("most", 1)]
-        head, rows = self.one(r"<code>([0-9a-f]{16})</code>, after ([\d,]+) rows", part)
-        with sqlite3.connect(self.config.parent / self.ledger) as connection:
-            stored = connection.execute("SELECT rows, hash FROM head").fetchone()
-        assert (number(rows), head) == (stored[0], bytes(stored[1]).hex()[:16])
+        head, commits = self.one(r"<code>([0-9a-f]{16})</code>, after ([\d,]+) commits?", part)
+        assert (number(commits), head) == (len(self.rows), self.rows[-1].head.hex()[:16])
         version, written_at = self.one(r"Tidegate ([\d.]+\w*), (\d{4}-\d\d-\d\d \d\d:\d\d) UTC", part)
-        assert version == importlib.metadata.version("tidegate")
+        assert version == tidegate.__version__
         age = self.written - datetime.datetime.fromisoformat(f"{written_at}+00:00")
         assert datetime.timedelta(0) <= age < datetime.timedelta(minutes=2)  # written down to the minute
 
@@ -760,7 +777,7 @@ def relative_error(config: str, stream: Description, steps: int) -> float:
     mechanism, found = parse_config(config, Path("other.toml")).mechanism, []
     for seed in (1, 2, 3):
         truth = stream.sample(steps, seed)
-        released = mechanism.start().push_batch(truth).values
+        released = Session(mechanism).push_batch(truth).values
         found.append(float(np.abs(released - truth).mean() / np.abs(truth).mean()))
     return float(np.mean(found))
 

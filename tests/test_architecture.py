@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "internals" / "architecture.md"
 
 
 @pytest.mark.slow
@@ -26,6 +26,7 @@ def test_the_walks_of_the_page_are_those_of_a_fresh_trace(tmp_path: Path) -> Non
     )
     assert done.returncode == 0, done.stderr
     assert page.read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8"), (
-        "the walks have changed: run `python tests/architecture.py docs/architecture.md` and read the page again."
+        "the walks have changed: run `python tests/architecture.py docs/internals/architecture.md` "
+        "and read the page again."
     )
     assert "calls in" in page.read_text(encoding="utf-8")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import os
@@ -24,6 +25,7 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
     *sorted((ROOT / "docs").glob("**/*.md")),
+    *sorted((ROOT / "tests" / "reports").glob("*.md")),
 ]
 FENCE = re.compile(r"^```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?P<target>[^)#\s]+)[^)]*\)")
@@ -53,7 +55,7 @@ def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
     namespace: dict[str, Any] = {"__name__": "__example__"}
     for line, body in blocks(page, "python"):
         # Empty lines in front make a traceback point at the line of the page.
-        exec(compile("\n" * line + body, str(page), "exec"), namespace)
+        exec(compile("\n" * line + body, str(page), "exec", dont_inherit=True), namespace)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=name)
@@ -63,6 +65,32 @@ def test_console_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mo
     for _, body in blocks(page, "console"):
         for command in re.findall(r"^\$ tidegate\b(.*)$", body, re.MULTILINE):
             assert main(shlex.split(command, comments=True)) == 0, command
+
+
+@pytest.mark.slow  # several processes
+def test_the_drill_restores_a_stream(tmp_path: Path) -> None:
+    """The lines of docs/operating/backup.md, in a folder with a stream that has released something."""
+    (lines,) = [body for _, body in blocks(ROOT / "docs" / "operating" / "backup.md", "bash")]
+    head = 'set -e; tidegate() { "$PYTHON" -m tidegate "$@"; }\n'
+    begin = (
+        "tidegate datasets make campus --out . --weeks 1\n"
+        'tidegate init events.csv --out tidegate.toml --unit device --categories "Library, Cafeteria" '
+        "--start 2026-03-02 --count 24 --epsilon 1 --window 24 --force\n"
+        "tidegate release tidegate.toml\n"
+    )
+    path = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    settings = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": path}
+    done = subprocess.run(
+        ["bash", "-c", head + begin + lines],
+        cwd=tmp_path,
+        env=settings,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "lost" / "tidegate.ledger").exists()
+    assert (tmp_path / "tidegate.ledger").exists()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -120,20 +148,26 @@ def test_pictures_are_as_their_scripts_draw_them(tmp_path: Path, monkeypatch: py
 PROOFS = sorted((ROOT / "docs" / "proofs").glob("*.md"))
 
 
-def test_every_mechanism_has_a_page() -> None:
-    """A page in the catalogue says when it wins, when not, and where its proof is."""
-    index = (ROOT / "docs" / "mechanisms" / "index.md").read_text(encoding="utf-8")
+def test_every_mechanism_has_a_section() -> None:
+    """A section of its family's page says when it wins, when not, and where its proof is."""
+    folder = ROOT / "docs" / "mechanisms"
+    index = (folder / "index.md").read_text(encoding="utf-8")
+    sections = {
+        part.partition("\n")[0]: (page.name, part)
+        for page in folder.glob("*.md")
+        if page.name != "index.md"
+        for part in page.read_text(encoding="utf-8").split("\n## ")[1:]
+    }
     lacking = []
     for kind in tidegate.mechanisms.catalogue().values():
-        stem = kind.__module__.rpartition(".")[2]
-        page = ROOT / "docs" / "mechanisms" / f"{stem}.md"
-        text = page.read_text(encoding="utf-8") if page.exists() else ""
+        page, text = sections.get(kind.__name__, ("", ""))
         source = f"src/{kind.__module__.replace('.', '/')}.py"
         proof = next(path.name for path in PROOFS if source in path.read_text(encoding="utf-8"))
         parts = ("**When it wins:**", "**When it does not:**", f"(../proofs/{proof})", "](../pictures/")
         asked = (*parts, f"::: {kind.__module__}.{kind.__name__}")
-        lacking += [f"docs/mechanisms/{stem}.md: {part}" for part in asked if part not in text]
-        lacking += [f"docs/mechanisms/index.md: {stem}.md"] if f"({stem}.md)" not in index else []
+        lacking += [f"{kind.__name__}: {part}" for part in asked if part not in text]
+        link = f"({page}#{kind.__name__.lower()})"
+        lacking += [f"docs/mechanisms/index.md: {link}"] if link not in index else []
     assert lacking == []
 
 
@@ -158,7 +192,7 @@ def test_the_site_opens_from_disk(tmp_path: Path) -> None:
     pages = [page for page in tmp_path.glob("**/*.html") if page.name != "404.html"]
     assert len(pages) > 80
     assert [found for page in pages for found in loads.findall(page.read_text(encoding="utf-8"))] == []
-    assert "<math" in (tmp_path / "learn.html").read_text(encoding="utf-8")
+    assert "<math" in (tmp_path / "concepts" / "privacy.html").read_text(encoding="utf-8")
     proof = (tmp_path / "proofs" / "noise_laplace.html").read_text(encoding="utf-8")
     assert "2<sup>56</sup>" in proof
     prose = re.sub(r"<(pre|code|script|style)\b.*?</\1>", "", proof, flags=re.DOTALL)
@@ -167,7 +201,7 @@ def test_the_site_opens_from_disk(tmp_path: Path) -> None:
         (tmp_path / "search" / "search_index.js").read_text(encoding="utf-8").partition("=")[2]
     )
     found = {entry["location"] for entry in index["docs"] if "budgetabsorption" in entry["title"].lower()}
-    assert any(place.startswith("mechanisms/budget_absorption.html") for place in found)
+    assert any(place.startswith("mechanisms/w_event.html") for place in found)
 
 
 # The numbered items of each paper, counted in the paper. A number is a run 1, 2, …; names are as printed.
@@ -232,9 +266,11 @@ def test_every_numbered_item_of_a_paper_is_on_its_page(paper: str) -> None:
 
 @pytest.mark.parametrize("paper", NUMBERED)
 def test_a_papers_page_says_what_the_code_and_the_experiments_say(paper: str) -> None:
-    """Classes that it names exist, and outcomes of figures are those of docs/repro.md."""
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").glob("**/*.py"))
-    experiments = (ROOT / "docs" / "repro.md").read_text(encoding="utf-8")
+    """Classes that it names exist, and outcomes of figures are those of docs/experiments/papers.md."""
+    folders = ("src", "experiments", "tests/audit/zoo")
+    paths = (path for folder in folders for path in (ROOT / folder).glob("**/*.py"))
+    sources = "".join(path.read_text(encoding="utf-8") for path in paths)
+    experiments = (ROOT / "docs" / "experiments" / "papers.md").read_text(encoding="utf-8")
     wrong = []
     for item, _, here, _, verdict in rows_of(paper):
         classes = re.findall(r"`(?:\w+\.)?([A-Z][a-z]\w+)", here)
@@ -245,14 +281,42 @@ def test_a_papers_page_says_what_the_code_and_the_experiments_say(paper: str) ->
     assert wrong == []
 
 
+@pytest.mark.parametrize("paper", NUMBERED)
+def test_a_papers_rows_lead_to_the_code(paper: str) -> None:
+    """Each row links to a file of the repository and to a name in it, which is defined there."""
+    wrong = []
+    for item, _, here, _, verdict in rows_of(paper):
+        links = re.findall(r"\]\((\.\./\.\./(?:src|experiments|tests)/[^)#]+)#([\w.]+)\)", here)
+        left_out = verdict.startswith("left out") or "glossary.md" in here
+        wrong += [item] if not links and not left_out else []
+        for file, name in links:
+            path = (ROOT / "docs" / "papers" / file).resolve()
+            wrong += [f"{item}: {name}"] if not path.is_file() or name not in defined(path) else []
+    assert wrong == []
+
+
+@cache
+def defined(path: Path) -> frozenset[str]:
+    """The functions and classes of a file, with `Class.member` for methods and fields."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{each.name}" for each in node.body if isinstance(each, ast.FunctionDef)}
+            fields = (each.target for each in node.body if isinstance(each, ast.AnnAssign))
+            found |= {f"{node.name}.{ast.unparse(field)}" for field in fields}
+    return frozenset(found)
+
+
 def test_the_citation_names_this_version() -> None:
     """CITATION.cff moves with every release."""
     assert f"\nversion: {tidegate.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_the_reference_of_commands_is_what_the_code_says() -> None:
-    """If this fails, run `python -m tidegate.cli.reference docs/cli.md`."""
-    assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == reference()
+    """If this fails, run `python -m tidegate.cli.reference docs/reference/cli.md`."""
+    assert (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8") == reference()
 
 
 def test_the_picture_is_small() -> None:

@@ -19,17 +19,10 @@ ROOMS = [
 ]
 # what is made and shown by a function that has an example, or what runs until it is stopped
 ELSEWHERE = {
-    "tidegate.runtime": {
-        "Store",
-        "Stream",
-        "Streams",
-        "as_begun",
-        "open_store",
-        "open_streams",
-    },  # open_stream
-    "tidegate.web": {"Service", "serve"},  # docs/service.md
-    "tidegate.pipeline": {"Pipeline"},  # open_pipeline
-    "tidegate.spark": {"follow", "release"},  # docs/engines.md
+    "tidegate.web": {"Service", "serve"},  # docs/howto/service.md
+    "tidegate.pipeline": {"Pipeline", "Released", "StreamReader"},  # open_pipeline, read_stream
+    "tidegate.sinks": {"Sink"},  # open_sink; who writes one begins with a class of tidegate.sinks
+    "tidegate.spark": {"follow", "release"},  # docs/howto/engines.md
 }
 
 

@@ -40,8 +40,8 @@ def reached(page: str) -> set[str]:
 
 def test_the_way_is_signposted() -> None:
     """Every page of the walk is one click from an earlier one."""
-    assert {"guide.md", "service.md", "howto.md"} <= reached("index.md")
-    assert "tasks/auditing.md" in reached("howto.md")
+    assert {"tutorial.md", "howto/service.md", "howto/index.md"} <= reached("index.md")
+    assert "auditing.md" in reached("howto/index.md")
 
 
 def test_the_first_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,8 +54,10 @@ def test_the_first_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert {"Library", "Cafeteria"} <= set(released.columns)
     assert "Library" in Path("wifi/report.html").read_text(encoding="utf-8")
 
-    shown = re.search(r"^tidegate (serve stream\.toml)", "".join(blocks("service.md", "sh")), re.MULTILINE)
-    assert shown, "docs/service.md shows how a stream is served"
+    shown = re.search(
+        r"^tidegate (serve stream\.toml)", "".join(blocks("howto/service.md", "sh")), re.MULTILINE
+    )
+    assert shown, "docs/howto/service.md shows how a stream is served"
     live = shlex.split(shown[1].replace("stream.toml", "wifi/stream.toml --port 0 --json"))
     command = [sys.executable, "-m", "tidegate", *live]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
@@ -71,6 +73,6 @@ def test_the_first_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             service.send_signal(signal.SIGINT)
 
     namespace: dict[str, Any] = {"__name__": "__example__"}
-    for body in blocks("tasks/auditing.md", "python"):
+    for body in blocks("howto/auditing.md", "python"):
         exec(body, namespace)
     assert Path("verdict.json").is_file()

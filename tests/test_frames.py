@@ -11,6 +11,8 @@ import polars as pl
 import pytest
 
 import tidegate as tg
+from tidegate.core.errors import LogMismatch
+from tidegate.core.session import plan_amendment
 from tidegate.errors import InvalidInput, InvalidParameter, MissingPart
 from tidegate.mechanisms import Uniform
 
@@ -23,7 +25,7 @@ COUNTS = [[1, 2], [3, 4], [5, 6]]
 def test_tables_agree_with_the_releases(library: str) -> None:
     """Every library gets the same rows: step, time, column, value, interval, status."""
     pytest.importorskip(library)
-    releases = PLAIN.start().push_batch(COUNTS)
+    releases = tg.open(PLAIN).push_batch(COUNTS)
     convert: dict[str, Callable[..., Any]] = {
         "polars": releases.to_polars,
         "pandas": lambda *more: pl.from_pandas(releases.to_pandas(*more)),
@@ -42,8 +44,11 @@ def test_tables_agree_with_the_releases(library: str) -> None:
 
 
 def test_wide_tables_have_a_row_a_step() -> None:
-    """The names of a pushed DataFrame come out again."""
-    releases = PLAIN.start().push_batch(pl.DataFrame(COUNTS, schema=["north", "south"], orient="row"))
+    """The names of the columns come out again."""
+    names = ["north", "south"]
+    session = tg.open(PLAIN, names=names)
+    releases = session.push_batch(pl.DataFrame(COUNTS, schema=names, orient="row"))
+    assert [each.names for each in session.releases()] == [("north", "south")]
     table = releases.to_polars(layout="wide", confidence=0.5)
     assert table.columns == [
         "step", "north", "north low", "north high", "south", "south low", "south high", "status",
@@ -53,7 +58,7 @@ def test_wide_tables_have_a_row_a_step() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     """Too few times or names, a layout that there is not, a name that means something else."""
-    releases = PLAIN.start().push_batch(COUNTS)
+    releases = tg.open(PLAIN).push_batch(COUNTS)
     for options in ({"times": TIMES[:2]}, {"names": ["a"]}, {"names": ["a", "a"]}, {"layout": "tall"}):
         with pytest.raises(InvalidParameter):
             releases.to_polars(**options)  # type: ignore[arg-type]
@@ -65,61 +70,118 @@ def test_a_missing_library_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPat
     """What to install, instead of a traceback from within."""
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingPart, match="tidegate\\[frames\\]"):
-        PLAIN.start().push_batch(COUNTS).to_pandas()
+        tg.open(PLAIN).push_batch(COUNTS).to_pandas()
 
 
-@pytest.mark.parametrize("library", ["polars", "pandas"])
-def test_columns_are_taken_by_name(library: str) -> None:
-    """A DataFrame in another order is put right: with hardly any noise the values show which is which."""
+CERTAIN = Uniform(tg.WEvent(epsilon="4000000", w=2), columns=2)  # values show which column is which
+NAMES = ("north", "south")
+
+
+def table(library: str, columns: dict[str, list[int]]) -> Any:
+    """A table of a library."""
     module = pytest.importorskip(library)
-    run = Uniform(tg.WEvent(epsilon="1000", w=1), columns=2).start()
-    run.push_batch(module.DataFrame({"north": [1000], "south": [0]}))
-    assert run.push_batch(module.DataFrame({"south": [0], "north": [1000]})).values[0, 0] > 900
-    assert run.push({"south": 0, "north": 1000}).values[0] > 900
-    with pytest.raises(InvalidInput, match="'north', 'south'"):
-        run.push({"east": 0, "north": 1000})
+    return module.table(columns) if library == "pyarrow" else module.DataFrame(columns)
+
+
+@pytest.mark.parametrize("library", ["polars", "pandas", "pyarrow"])
+def test_columns_are_taken_by_name(library: str) -> None:
+    """A table in another order is put right."""
+    session = tg.open(CERTAIN, names=NAMES)
+    for columns in ({"north": [1000], "south": [0]}, {"south": [0], "north": [1000]}):
+        assert session.push_batch(table(library, columns)).values.round().tolist() == [[1000, 0]]
+    assert session.push({"south": 0, "north": 1000}).values.round().tolist() == [1000, 0]
+    assert session.push([1000, 0]).values.round().tolist() == [1000, 0]
+    for columns in ({"north": [1], "east": [2]}, {"north": [1]}, {"north": [1], "south": [2], "east": [3]}):
+        with pytest.raises(InvalidInput, match="'north', 'south'"):
+            session.push_batch(table(library, columns))
+
+
+def under(name: str, values: Any) -> Any:
+    """Values as the query of this name gets them."""
+    return {name: values} if name else values
+
+
+@pytest.mark.parametrize("library", ["polars", "pandas", "pyarrow"])
+def test_names_are_not_learnt_from_what_is_pushed(library: str, tmp_path: Path) -> None:
+    """A table may take its names from data, and would decide how later ones are read: they are refused, unsaid."""
+    for session in (tg.open(PLAIN), tg.open(PLAIN, tmp_path / "a.db"), tg.open({"a": PLAIN})):
+        (name,) = session.steps
+        with pytest.raises(InvalidInput, match="names=") as refusal:
+            session.push_batch(under(name, table(library, {"Mallory": [1], "south": [2]})))
+        assert "Mallory" not in str(refusal.value)
+        with pytest.raises(InvalidInput, match="names="):
+            session.push(under(name, {"Mallory": 1, "south": 2}))
+        assert session.step == 0
+        session.push(under(name, [1, 2]))  # it is open as before
+        session.close()
+
+
+def test_a_labelled_row_of_pandas_is_taken_by_name() -> None:
+    """A Series is a step whose columns are its labels; in a batch of one column they are labels of steps."""
+    pandas = pytest.importorskip("pandas")
+    row = pandas.Series({"south": 0, "north": 1000})
+    assert tg.open(CERTAIN, names=NAMES).push(row).values.round().tolist() == [1000, 0]
+    with pytest.raises(InvalidInput, match="names="):
+        tg.open(CERTAIN).push(row)
+    assert len(tg.open(Uniform(tg.WEvent(epsilon="1", w=4))).push_batch(row)) == 2
 
 
 def test_numbers_are_no_names() -> None:
-    """A pandas DataFrame without names is an array."""
+    """A pandas DataFrame without names is an array; one whose numbers are in another order is not."""
     pandas = pytest.importorskip("pandas")
-    releases = PLAIN.start().push_batch(pandas.DataFrame(COUNTS))
-    assert releases.names is None
+    frame = pandas.DataFrame(COUNTS)
+    assert tg.open(PLAIN).push_batch(frame).names is None
+    with pytest.raises(InvalidInput, match="names="):
+        tg.open(PLAIN).push_batch(frame[[1, 0]])
 
 
-def test_a_durable_run_keeps_its_names(tmp_path: Path) -> None:
-    """Names given to open are those of every process after it."""
-    with tg.open(PLAIN, tmp_path / "a.ledger", names=["north", "south"]) as run:
-        run.push({"south": 1, "north": 2})
-        assert set(run.releases().to_polars()["column"]) == {"north", "south"}
-    with pytest.raises(tg.errors.LedgerMismatch, match="names"):
-        tg.open(PLAIN, tmp_path / "a.ledger", names=["south", "north"])
+def test_a_column_of_pandas_is_no_attribute() -> None:
+    """Names of columns that mean something to other libraries are names."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"select": [0], "column_names": [1000]})
+    names = ["column_names", "select"]
+    assert tg.open(CERTAIN, names=names).push_batch(frame).values.round().tolist() == [[1000, 0]]
 
 
-def test_an_opened_run_knows_its_columns_when_it_is_opened_again(tmp_path: Path) -> None:
-    """Named by what was first pushed, they are the same ones in whatever order later values come."""
-    certain = Uniform(tg.WEvent(epsilon="4000000", w=2), columns=2)
-    with tg.open(certain, tmp_path / "a.ledger") as run:
-        run.push({"north": 1000, "south": 0})
-    with tg.open(certain, tmp_path / "a.ledger") as run:
-        assert run.push({"south": 0, "north": 1000}).values.round().tolist() == [1000, 0]
+def test_a_reopened_session_knows_its_columns(tmp_path: Path) -> None:
+    """The log has their names: whoever opens it gives the same ones in the same order, or amends it."""
+    with tg.open(CERTAIN, tmp_path / "a.db", names=NAMES) as session:
+        session.push({"north": 1000, "south": 0})
+    with tg.open(CERTAIN, tmp_path / "a.db", names=NAMES) as session:
+        assert session.push({"south": 0, "north": 1000}).values.round().tolist() == [1000, 0]
         with pytest.raises(InvalidInput):
-            run.push({"east": 1, "north": 2})
+            session.push({"east": 1, "north": 2})
+    for other in (None, NAMES[::-1]):
+        with pytest.raises(LogMismatch, match="names"):
+            tg.open(CERTAIN, tmp_path / "a.db", names=other)
+        assert plan_amendment(CERTAIN, tmp_path / "a.db", names=other).begun == {"": 4}
+    assert plan_amendment(CERTAIN, tmp_path / "a.db", names=NAMES).unchanged == ("",)
 
 
-def test_a_restored_run_knows_its_columns() -> None:
-    """A snapshot keeps the names that a run has learnt."""
-    run = Uniform(tg.WEvent(epsilon="4000000", w=2), columns=2, noise="laplace").start()
-    run.push({"north": 1000, "south": 0})
-    again = run.mechanism.start(state=run.snapshot())
-    assert again.push({"south": 0, "north": 1000}).values.round().tolist() == [1000, 0]
+def test_each_query_has_names_of_its_own() -> None:
+    """By the names of the queries; one without stays an array."""
+    session = tg.open({"a": CERTAIN, "b": CERTAIN}, shares={"a": "1/2", "b": "1/2"}, names={"a": NAMES})
+    found = session.push({"a": {"south": 0, "north": 1000}, "b": [5, 6]})
+    assert found["a"].values.round().tolist() == [1000, 0]
+    with pytest.raises(InvalidInput, match="names="):
+        session.push({"b": {"south": 0, "north": 1000}})
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "a"], ["a", 2], "ab", 7, {"": ["a", "b"]}, {"a": ["a", "b"]}])
+def test_names_that_do_not_fit_are_refused(names: Any) -> None:
+    """One a column, all different, as text."""
+    with pytest.raises(InvalidParameter, match="names="):
+        tg.open(PLAIN, names=names)
+    if not isinstance(names, dict):
+        for several in (names, {"one": names}, {"two": ["a", "b"]}):
+            with pytest.raises(InvalidParameter, match="names="):
+                tg.open({"one": PLAIN}, names=several)
 
 
 @pytest.mark.parametrize("pushed", [{"north": 1, "Mallory": 2}, {"Mallory": 1}])
 def test_a_refusal_names_no_key_that_was_pushed(pushed: dict[str, int]) -> None:
-    """Keys may come from data: only the names that the run knows are said."""
-    run = tg.mechanisms.Uniform(tg.Event(epsilon="1"), columns=2).start()
-    run.push({"north": 1, "south": 2})
+    """Keys may come from data: only the names that the session knows are said."""
+    session = tg.open(PLAIN, names=NAMES)
     with pytest.raises(InvalidInput, match="'north', 'south'") as refusal:
-        run.push(pushed)
+        session.push(pushed)
     assert "Mallory" not in str(refusal.value)

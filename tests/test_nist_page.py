@@ -15,7 +15,7 @@ from tidegate.mechanisms import Uniform
 from tidegate.policy import User, WEvent
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "nist_800_226.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reviewers" / "nist.md").read_text(encoding="utf-8")
 TESTS = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)
 STEPS = {"this week": 168, "a month (30 days)": 720, "a year": 8760, "ten years": 87_600}
 WEEK = Uniform(WEvent(epsilon="1", w=168), noise="laplace")

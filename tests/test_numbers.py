@@ -21,12 +21,12 @@ pytestmark = pytest.mark.slow  # numbers of pages
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = tomllib.loads((ROOT / "tests" / "numbers.toml").read_text(encoding="utf-8"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PAGES += [
-    page
-    for folder in ("tasks", "mechanisms", "proofs")
-    for page in sorted((ROOT / "docs" / folder).glob("*.md"))
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("**/*.md")),
+    *sorted((ROOT / "tests" / "reports").glob("*.md")),
 ]
+PAGES = [page for page in PAGES if page.parent.name not in ("papers", "notebooks")]
 MADE = {each["page"] for each in TABLE["made"]}
 FENCE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 # a number with a unit of time, memory or rate, a percentage, or so many times as much
@@ -117,7 +117,7 @@ def script(path: str) -> ModuleType:
 
 
 def test_small_runs_of_the_w_event_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    """Both scripts of docs/w_event.md on a made-up stream."""
+    """Both scripts of docs/mechanisms/w_event.md on a made-up stream."""
     stream = {"made up": (np.arange(120)[:, np.newaxis] % 24 * 10, 24)}
     parts = script("docs/figures/w_event_ablation.py")
     parts.table(parts.Fast, parts.FAST, stream, 2)

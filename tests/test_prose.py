@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 WORDS = tomllib.loads((ROOT / "tests" / "words.toml").read_text(encoding="utf-8"))
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md"), *(ROOT / "tests" / "reports").glob("*.md")]
 SOURCES = [
     *(ROOT / "src").glob("**/*.py"),
     *(ROOT / "benchmarks").glob("*.py"),
@@ -28,7 +28,14 @@ PLACE = re.compile(r"\{[^{}]*\}")  # what an f-string fills in is code
 PROSE = (tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING))
 MANNERED = re.compile(rf"\b({'|'.join(map(re.escape, WORDS['mannered']))})\b", re.IGNORECASE)
 # the first pages that somebody reads: no sentence is longer than this
-FIRST = ("README.md", "docs/index.md", "docs/guide.md", "docs/learn.md", "docs/howto.md", "docs/install.md")
+FIRST = (
+    "README.md",
+    "docs/index.md",
+    "docs/tutorial.md",
+    "docs/concepts/privacy.md",
+    "docs/howto/index.md",
+    "docs/install.md",
+)
 LONGEST = 45  # words
 
 

@@ -20,7 +20,7 @@ SOURCES = sorted((ROOT / "src" / "tidegate").glob("**/*.py"))
 
 # Sample data is public and seeded; a process has a key for hashing, so that ids cannot be crafted to collide; all else
 # draws from the one door.
-MADE_UP = ("households", "shapes", "streams", "wide_shapes")
+MADE_UP = ("households", "shapes", "streams")
 RANDOM_DOORS = {"noise/entropy.py", "process.py", *(f"datasets/{name}.py" for name in MADE_UP)}
 RANDOM_MODULES = {"random", "secrets", "numpy.random"}
 RANDOM_CALLS = {"os.urandom", "os.getrandom", "np.random", "numpy.random", "uuid.uuid4"}

@@ -1,4 +1,4 @@
-"""What is shown of policies, mechanisms, runs and releases, at a prompt and in notebooks."""
+"""What is shown of policies, mechanisms, sessions and releases, at a prompt and in notebooks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from xml.etree import ElementTree
 
 import numpy as np
+import polars as pl
 import pytest
 
 import tidegate as tg
@@ -39,22 +40,22 @@ def test_a_configuration_of_a_user_is_shown_like_ours() -> None:
     assert repr(tg.Event(rho="1/3", max_change=5)) == "Event(rho='1/3', max_change='5')"
 
 
-def test_a_guarantee_and_a_run_say_something() -> None:
-    """The sentence, and where a run stands."""
+def test_a_guarantee_and_a_session_say_something() -> None:
+    """The sentence, and where a session stands."""
     mechanism = Uniform(POLICY, columns=2, noise="laplace")
     assert repr(mechanism.guarantee).startswith(
         "<Guarantee: Uniform is 1-differentially private for everything"
     )
-    run = mechanism.start()
-    run.push_batch([[1, 2], [3, 4]])
-    assert "at step 2, 2 columns; the last window spent 0.5 of 1" in repr(run)
+    session = tg.open(mechanism)
+    session.push_batch([[1, 2], [3, 4]])
+    assert repr(session) == "<Session of Uniform at step 2>"
 
 
 def test_a_wide_release_is_shown_in_a_line() -> None:
     """A thousand columns are not printed one by one."""
-    run = Uniform(POLICY, columns=1000).start()
-    assert "1000 in all" in repr(run.push(np.zeros(1000, dtype=int)))
-    assert len(repr(run.push(np.zeros(1000, dtype=int)))) < 300
+    session = tg.open(Uniform(POLICY, columns=1000))
+    assert "1000 in all" in repr(session.push(np.zeros(1000, dtype=int)))
+    assert len(repr(session.push(np.zeros(1000, dtype=int)))) < 300
 
 
 def svg(releases: Releases) -> ElementTree.Element:
@@ -69,28 +70,27 @@ def svg(releases: Releases) -> ElementTree.Element:
 
 def test_releases_are_drawn_in_notebooks() -> None:
     """A line for each column, a band where errors are known, names in a legend, and a size that does not grow."""
-    run = Uniform(POLICY).start()
-    assert len(svg(run.push_batch(np.full((12, 1), 40))).findall("polygon")) == 1
-    long = run.push_batch(np.full((50_000, 1), 40))
+    session = tg.open(Uniform(POLICY))
+    assert len(svg(session.push_batch(np.full((12, 1), 40))).findall("polygon")) == 1
+    long = session.push_batch(np.full((50_000, 1), 40))
     assert len(long._repr_html_()) < 20_000
-    wide = Sample(POLICY, columns=9).start().push_batch(np.full((30, 9), 7))
+    wide = tg.open(Sample(POLICY, columns=9)).push_batch(np.full((30, 9), 7))
     assert len(svg(wide).findall("polyline")) == 6
     assert "and 3 more" in wide._repr_html_()
 
 
 def test_names_in_a_chart_are_escaped() -> None:
     """A name of a column is text, whatever stands in it."""
-    run = Uniform(POLICY, columns=2).start()
-    run.names = ("<b>bold</b>", "plain")
-    releases = run.push_batch([[1, 2], [3, 4]])
+    session = tg.open(Uniform(POLICY, columns=2), names=["<b>bold</b>", "plain"])
+    releases = session.push_batch(pl.DataFrame({"<b>bold</b>": [1, 3], "plain": [2, 4]}))
     assert "<b>bold" not in releases._repr_html_()
     assert "&lt;b&gt;bold" in releases._repr_html_()
 
 
 def test_nothing_is_drawn_of_nothing() -> None:
     """No steps, and values that are missing, have a caption only."""
-    run = Uniform(POLICY).start()
-    empty = run.push_batch(np.zeros((0, 1), dtype=int))
+    session = tg.open(Uniform(POLICY))
+    empty = session.push_batch(np.zeros((0, 1), dtype=int))
     assert "<svg" not in empty._repr_html_()
     gone = Releases(
         1, np.full((3, 1), np.nan), np.full(3, np.int8(6)), None, np.zeros(3), np.zeros(3, dtype=int), 1

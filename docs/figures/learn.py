@@ -1,4 +1,4 @@
-"""The picture of docs/learn.md: what is published in two worlds that differ in one person.
+"""The picture of docs/concepts/privacy.md: what is published in two worlds that differ in one person.
 
 `python docs/figures/learn.py` writes docs/pictures/learn.png.
 """

@@ -52,12 +52,12 @@ def backward_smoothing(panel: Axes) -> None:
     """A mean of the last measurements is smooth, and late where the stream jumps."""
     true = np.repeat([20, 20, 60, 60, 35, 35], 30)
     policy = tg.Event(epsilon="0.2")
-    ours = BackwardSmoothing(policy, back=10).start().push_batch(true).values
+    ours = tg.open(BackwardSmoothing(policy, back=10)).push_batch(true).values
     _lines(
         panel,
         true,
         ours,
-        Uniform(policy).start().push_batch(true).values,
+        tg.open(Uniform(policy)).push_batch(true).values,
         ("the mean of the last 10", "each alone"),
     )
     panel.set(
@@ -71,7 +71,7 @@ def blocks(panel: Axes) -> None:
     """Each block is a run of its own, and a window meets at most two of them."""
     true = (40 + 25 * np.sin(np.arange(96) / 24 * 2 * np.pi)).round().astype(int)
     inner = Uniform(tg.User(epsilon="4", horizon=24))
-    _lines(panel, true, Blocks(inner).start().push_batch(true).values, None, ("released", ""))
+    _lines(panel, true, tg.open(Blocks(inner)).push_batch(true).values, None, ("released", ""))
     for edge in range(0, 97, 24):
         panel.axvline(edge - 0.5, color=OTHER, linewidth=1)
     panel.axvspan(15.5, 39.5, color=OURS, alpha=0.1)
@@ -86,8 +86,8 @@ def fourier(panel: Axes) -> None:
     """A few coefficients hold a smooth day."""
     true = load(households=5_000, days=3)
     policy = tg.WEvent(epsilon="1", w=96, max_change=5)
-    ours = Fourier(policy, grid="0.1", coefficients=9).start().push_batch(true).revised
-    plain = Uniform(policy, grid="0.1", noise="laplace").start().push_batch(true)
+    ours = tg.open(Fourier(policy, grid="0.1", coefficients=9)).push_batch(true).revised
+    plain = tg.open(Uniform(policy, grid="0.1", noise="laplace")).push_batch(true)
     _lines(panel, true, ours.values, plain.values, ("9 coefficients of each day", "Uniform"))
     panel.set(
         xlabel="quarters of an hour", ylabel="kW", title="A day as the sum of a few waves, known when it ends"
@@ -99,8 +99,8 @@ def sliding_window_tree(panel: Axes) -> None:
     steps = (40 + 25 * np.sin(np.arange(12_000) / 4_000 * 2 * np.pi)).round().astype(int)
     policy = tg.Event(epsilon="0.1")
     mechanism = SlidingWindowTree(policy, window=4_096)
-    ours = mechanism.start().push_batch(steps).values[4_096:]
-    single = mechanism.ideal(Uniform(policy).start().push_batch(steps).values)[4_096:]
+    ours = tg.open(mechanism).push_batch(steps).values[4_096:]
+    single = mechanism.ideal(tg.open(Uniform(policy)).push_batch(steps).values)[4_096:]
     true = mechanism.ideal(steps[:, np.newaxis].astype(float))[4_096:]
     _lines(panel, true, ours, single, ("from parts of the window", "4,096 noisy steps added up"))
     panel.set(
@@ -113,11 +113,11 @@ def sliding_window_tree(panel: Axes) -> None:
 def clipped_average(panel: Axes) -> None:
     """Noise for a threshold of some hundred minutes in place of a day."""
     policy, window = TRIP, 2_000
-    run = ClippedAverage(policy, lag=LAG, window=window).start()
-    ours = run.push_batch(TRIPS).values[2 * window :: 40, 0]
+    releases = tg.open(ClippedAverage(policy, lag=LAG, window=window)).push_batch(TRIPS)
+    ours = releases.values[2 * window :: 40, 0]
     true = np.convolve(TRIPS, np.full(window, 1 / window), "valid")[window + 1 :: 40]
     tree = (
-        SlidingWindowTree(policy, window=window).start().push_batch(TRIPS).values[2 * window :: 40, 0]
+        tg.open(SlidingWindowTree(policy, window=window)).push_batch(TRIPS).values[2 * window :: 40, 0]
         / window
     )
     _lines(
@@ -125,15 +125,15 @@ def clipped_average(panel: Axes) -> None:
         true[: len(ours)],
         ours,
         tree,
-        (f"clipped at {run.clip:.0f} minutes", "noise for 1,440 minutes"),
+        (f"clipped at {releases.clip[-1]:.0f} minutes", "noise for 1,440 minutes"),
     )
     panel.set(xlabel="trips (every 40th)", ylabel="minutes", title="Average of the last 2,000 trips, ε = 1")
 
 
 def clipped_decay(panel: Axes) -> None:
     """A sum in which old values fade."""
-    run = ClippedDecay(TRIP, lag=LAG, factor="0.999").start()
-    ours = run.push_batch(TRIPS).values[2 * LAG :: 40, 0] / 1000
+    session = tg.open(ClippedDecay(TRIP, lag=LAG, factor="0.999"))
+    ours = session.push_batch(TRIPS).values[2 * LAG :: 40, 0] / 1000
     weights = np.power(0.999, np.arange(8_000))
     true = np.convolve(TRIPS, weights)[: len(TRIPS)][2 * LAG :: 40] / 1000
     _lines(panel, true, ours, None, ("released", ""))
@@ -146,9 +146,10 @@ def clipped_decay(panel: Axes) -> None:
 
 def clipped_histogram(panel: Axes) -> None:
     """Bins end where nearly all values do."""
-    run = ClippedHistogram(TRIP, lag=LAG, bins=16).start()
-    ours = run.push_batch(TRIPS).values[-1]
-    edges = np.asarray(run.edges, dtype=float)
+    mechanism = ClippedHistogram(TRIP, lag=LAG, bins=16)
+    releases = tg.open(mechanism).push_batch(TRIPS)
+    ours = releases.values[-1]
+    edges = mechanism.edges(int(releases.clip[-1]))
     true = np.histogram(np.minimum(TRIPS[LAG:], edges[-1] - 1e-9), edges)[0]
     width = np.diff(edges)
     panel.bar(edges[:-1], ours[: len(width)], 0.45 * width, align="edge", color=OURS, label="released")

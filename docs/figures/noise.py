@@ -1,4 +1,4 @@
-"""The picture of docs/noise.md: two steps under three laws, and the mean error by measurements in a window.
+"""The picture of docs/mechanisms/noise.md: two steps under three laws, and the mean error by measurements in a window.
 
 python docs/figures/noise.py
 """

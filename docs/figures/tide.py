@@ -1,4 +1,4 @@
-"""Pictures of docs/tide.md: Tide on three real streams.
+"""Pictures of docs/experiments/tide.md: Tide on three real streams.
 
     python docs/figures/tide.py DATA_FOLDER
 
@@ -52,8 +52,8 @@ def main() -> None:
         axes, streams(Path(sys.argv[1])).items(), strict=True
     ):
         policy = tg.WEvent(epsilon="0.1", w=w)
-        uniform = Uniform(policy, noise="laplace").start().push_batch(truth[:, np.newaxis])
-        releases = Tide(policy, periods=periods, nonnegative=True).start().push_batch(truth[:, np.newaxis])
+        uniform = tg.open(Uniform(policy, noise="laplace")).push_batch(truth[:, np.newaxis])
+        releases = tg.open(Tide(policy, periods=periods, nonnegative=True)).push_batch(truth[:, np.newaxis])
         revised = releases.revised
         time = np.arange(len(truth))
         low, high = releases.interval(0.9)

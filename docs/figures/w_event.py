@@ -1,4 +1,4 @@
-"""Pictures and table of docs/w_event.md: which w-event mechanism wins on which real stream.
+"""Pictures and table of docs/experiments/w_event.md: which w-event mechanism wins on which real stream.
 
     python docs/figures/w_event.py DATA_FOLDER
 
@@ -100,7 +100,7 @@ def error(mechanism: Mechanism, truth: np.ndarray) -> float:
     return float(
         np.mean(
             [
-                np.abs(np.maximum(mechanism.start().push_batch(truth).values, 0) - truth).mean()
+                np.abs(np.maximum(tg.open(mechanism).push_batch(truth).values, 0) - truth).mean()
                 for _ in range(RUNS)
             ]
         )
@@ -173,7 +173,7 @@ def draw_streams(found: dict[str, tuple[np.ndarray, int]], epsilon: str) -> None
         for row, label in enumerate(shown):
             axes = grid[row, column]
             mechanism = MECHANISMS[label](tg.WEvent(epsilon=epsilon, w=w), 1)
-            values = np.maximum(mechanism.start().push_batch(truth).values, 0)
+            values = np.maximum(tg.open(mechanism).push_batch(truth).values, 0)
             wrong = np.abs(values - truth).mean()
             axes.plot(steps, values[window], color="#d1495b", linewidth=0.9, drawstyle="steps-post")
             axes.plot(steps, truth[window], color="#1f2d3d", linewidth=1.1)

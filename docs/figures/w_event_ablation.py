@@ -1,4 +1,4 @@
-"""The tables of docs/w_event.md that say what each part of FAST and RescueDP is worth, as Markdown.
+"""The tables of docs/experiments/w_event.md that say what each part of FAST and RescueDP is worth, as Markdown.
 
     python docs/figures/w_event_ablation.py DATA_FOLDER [RUNS]
 
@@ -72,7 +72,7 @@ def error(mechanism: Mechanism, truth: np.ndarray, runs: int) -> tuple[float, fl
     errors = []
     for seed in range(runs):
         with fixed_entropy(seed):
-            values = mechanism.start().push_batch(truth).values
+            values = tg.open(mechanism).push_batch(truth).values
         errors.append(np.abs(np.maximum(values, 0) - truth).mean())
     return float(np.mean(errors)), float(np.std(errors, ddof=1) / np.sqrt(runs))
 

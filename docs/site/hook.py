@@ -14,6 +14,8 @@ from typing import Any
 from latex2mathml.converter import convert
 
 COVERS = re.compile(r"^Covers: .*(?:\n[A-Z][\w ]+: .*)*", re.MULTILINE)
+REPORT = re.compile(r"\]\((?:\.\./)+tests/reports/(?P<name>\w+\.md(?:#[\w-]+)?)\)")
+SOURCE = re.compile(r"\[(?P<text>[^\]]+)\]\((?:\.\./)+(?:src|tests|experiments|benchmarks)/[^)\s]+\)")
 NOTEBOOK = re.compile(r"\]\((?P<path>[^)\s:]+)\.ipynb\)")
 RAISED = re.compile(r"(?<=[\w)\]|′])\^(?:\{([^{}<]*)\}|(\([^()<]*\)|[-−+±]?[^\W_]+))")
 LOWERED = re.compile(r"(?<![\w/.])([^\W\d_]′?)_(?:\{([^{}<]*)\}|([^\W_]{1,4}))(?!\w)")
@@ -36,7 +38,8 @@ def on_config(config: Any) -> Any:
         if isinstance(entry, list):
             return [expanded(below) for below in entry]
         if entry.endswith("/*"):
-            return sorted(page.relative_to(pages).as_posix() for page in pages.glob(f"{entry}.md"))
+            home = pages.parent / "tests" if entry.startswith("reports/") else pages
+            return sorted(page.relative_to(home).as_posix() for page in home.glob(f"{entry}.md"))
         return entry
 
     config["nav"] = expanded(config["nav"])
@@ -73,7 +76,7 @@ def as_page(notebook: dict[str, Any], stem: str) -> tuple[str, dict[str, bytes]]
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """CHANGELOG.md, which stands at the root of the repository, and every notebook become pages."""
+    """CHANGELOG.md, the reports of tests/reports and every notebook become pages."""
     from mkdocs.structure.files import File
 
     for path in sorted((Path(config["docs_dir"]) / "notebooks").glob("*.ipynb")):
@@ -81,14 +84,21 @@ def on_files(files: Any, config: Any) -> Any:
         files.append(File.generated(config, f"notebooks/{path.stem}.md", content=page))
         for name, content in pictures.items():
             files.append(File.generated(config, f"notebooks/{name}", content=content))
-    text = (Path(config["config_file_path"]).parent / "CHANGELOG.md").read_text(encoding="utf-8")
+    root = Path(config["config_file_path"]).parent
+    for path in sorted((root / "tests" / "reports").glob("*.md")):
+        text = path.read_text(encoding="utf-8").replace("](../../docs/", "](../")
+        files.append(File.generated(config, f"reports/{path.name}", content=text))
+    text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     text = re.sub(r"\]\(docs/", "](", text)
     files.append(File.generated(config, "changes.md", content=text))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """A link to a notebook leads to its page. What a proof covers stands at its end: readers begin with the proof."""
+    """Links to notebooks and reports lead to their pages. What a proof covers stands at its end."""
+    up = "../" * page.file.src_uri.count("/")
+    markdown = REPORT.sub(lambda found: f"]({up}reports/{found['name']})", markdown)
+    markdown = SOURCE.sub(r"\g<text>", markdown)  # sources are not part of the site
     if not page.file.src_uri.startswith("notebooks/"):
         markdown = NOTEBOOK.sub(r"](\g<path>.md)", markdown)
     found = COVERS.search(markdown)

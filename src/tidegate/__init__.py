@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from tidegate.version import __version__
 
 _HOMES = {
-    "Budget": "tidegate.ledger.budget",
     "Event": "tidegate.policy",
     "WEvent": "tidegate.policy",
     "User": "tidegate.policy",
@@ -21,26 +20,23 @@ _HOMES = {
     "Releases": "tidegate.releases",
     "Status": "tidegate.releases",
 }
-_DOORS = {
-    "open": ("tidegate.runtime.durable", "open")
-}  # not in __all__: `import *` would hide the built-in one
+_DOORS = {"open": ("tidegate.core.session", "open")}  # not in __all__: `import *` would hide the built-in one
 _ROOMS = {
     "audit",
+    "core",
     "datasets",
     "errors",
     "ingest",
-    "ledger",
     "mechanisms",
     "noise",
     "plan",
     "policy",
     "queries",
-    "runtime",
+    "pipeline",
     "testing",
 }
 
 __all__ = [
-    "Budget",
     "Event",
     "Guarantee",
     "Release",
@@ -51,38 +47,37 @@ __all__ = [
     "WEvent",
     "__version__",
     "audit",
+    "core",
     "datasets",
     "errors",
     "ingest",
-    "ledger",
     "mechanisms",
     "noise",
+    "pipeline",
     "plan",
     "policy",
     "queries",
-    "runtime",
     "testing",
 ]
 
 if TYPE_CHECKING:
     from tidegate import (
         audit,
+        core,
         datasets,
         errors,
         ingest,
-        ledger,
         mechanisms,
         noise,
+        pipeline,
         plan,
         policy,
         queries,
-        runtime,
         testing,
     )
-    from tidegate.ledger.budget import Budget
+    from tidegate.core.session import open as open
     from tidegate.policy import Event, Guarantee, Swellfish, User, WEvent
     from tidegate.releases import Release, Releases, Status
-    from tidegate.runtime.durable import open as open
 
 
 if not TYPE_CHECKING:  # or any name would pass

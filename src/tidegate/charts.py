@@ -23,9 +23,9 @@ def chart(releases: Releases) -> str:
 
     Examples
     --------
-    >>> from tidegate import WEvent
+    >>> import tidegate as tg
     >>> from tidegate.mechanisms import Uniform
-    >>> releases = Uniform(WEvent(epsilon="1", w=3)).start().push_batch([[40], [50], [60]])
+    >>> releases = tg.open(Uniform(tg.WEvent(epsilon="1", w=3))).push_batch([[40], [50], [60]])
     >>> page = chart(releases)
     >>> page.startswith("<figure") and page.count("<polyline") == 1
     True

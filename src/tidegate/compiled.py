@@ -19,7 +19,7 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from tidegate.light_compiler import Cache, numba
+from tidegate.light_compiler import Cache, Called, Entry, numba
 
 PACKAGE = Path(__file__).parent
 STACK = 64 * 2**20  # bytes, of the thread that compiles; they are used only where they are needed
@@ -77,12 +77,26 @@ def lean(function: _F) -> _F:
 
 
 def _compile(function: _F, counts: bool) -> _F:
-    compiled = numba.njit(nogil=True, _nrt=counts)(function)
+    options = {"nogil": True, "_nrt": counts, "no_cfunc_wrapper": True}
+    compiled = numba.njit(pipeline_class=Entry, **options)(function)
+    called = numba.njit(pipeline_class=Called, no_cpython_wrapper=True, **options)(function)
+    called.compile = called.compile if counts else _returning_no_array(called)
+    compiled.get_call_template, compiled.get_overload = _for_any_number(called), called.get_overload
     folder = cache_folder()
     if folder is not None:
         compiled._cache = Cache(function, folder, _current)
     compiled.compile = _uninterrupted(compiled.compile if counts else _returning_no_array(compiled))
     return cast(_F, compiled)
+
+
+def _for_any_number(called: Any) -> Callable[..., Any]:
+    """How kernels find what they call: compiled once for all numbers, and not for each that is written in a call."""
+
+    def template(arguments: Any, named: Any) -> Any:
+        plain = [numba.types.unliteral(kind) for kind in arguments]
+        return called.get_call_template(plain, {key: numba.types.unliteral(named[key]) for key in named})
+
+    return template
 
 
 def _returning_no_array(compiled: Any) -> Callable[..., Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from fractions import Fraction
 from urllib.parse import SplitResult
 
 
@@ -80,41 +79,8 @@ class MissingPart(TidegateError, ImportError):
     """An optional library is not installed; the message says what to install."""
 
 
-class BudgetExceeded(TidegateError):
-    """A charge would take some window over the budget. Nothing was charged and no noise was drawn."""
-
-    def __init__(
-        self, *, spent: Fraction, requested: Fraction, remaining: Fraction, window: tuple[int, int], step: int
-    ) -> None:
-        super().__init__(
-            f"the charge of {requested} at step {step} is refused: steps {window[0]} to {window[1]} have spent "
-            f"{spent} and {remaining} remains; wait until the window has moved on or spend less."
-        )
-        self.spent = spent
-        self.requested = requested
-        self.remaining = remaining
-        self.window = window
-        self.step = step
-
-
 class UnsupportedSystem(TidegateError, ImportError):
     """The operating system lacks what a ledger needs to be safe."""
-
-
-class LedgerError(TidegateError):
-    """A ledger cannot be used: wrong policy, damaged file, or held by somebody else."""
-
-
-class LedgerBusy(LedgerError):
-    """Another process, or the parent of a fork, drives this ledger."""
-
-
-class LedgerCorrupt(LedgerError):
-    """The account on disk was truncated or edited; the message names the first bad row."""
-
-
-class LedgerMismatch(LedgerError):
-    """The ledger was opened for another policy or mechanism, or stands at another step."""
 
 
 class SnapshotError(TidegateError, ValueError):

@@ -60,11 +60,13 @@ def exact(name: str, value: ExactLike) -> Fraction:
     )
 
 
-def positive(name: str, value: ExactLike) -> Fraction:
-    """Read an exact number that must be greater than zero."""
+def positive(name: str, value: ExactLike, most: int | None = None) -> Fraction:
+    """Read an exact number that must be greater than zero, and at most another one."""
     number = exact(name, value)
     if number <= 0:
         raise InvalidParameter(name, value, "greater than 0", f'write for example {name}="1"')
+    if most is not None and number > most:
+        raise InvalidParameter(name, value, f"at most {most}", f"give a smaller {name}")
     return number
 
 

@@ -28,9 +28,9 @@ def columns_of(
 
     Examples
     --------
-    >>> from tidegate import WEvent
+    >>> import tidegate as tg
     >>> from tidegate.mechanisms import Uniform
-    >>> releases = Uniform(WEvent(epsilon="1", w=3), columns=2).start().push_batch([[1, 2], [3, 4]])
+    >>> releases = tg.open(Uniform(tg.WEvent(epsilon="1", w=3), columns=2)).push_batch([[1, 2], [3, 4]])
     >>> list(columns_of(releases, None, ["north", "south"], 0.9, "wide"))
     ['step', 'north', 'north low', 'north high', 'south', 'south low', 'south high', 'status']
     """
@@ -85,24 +85,48 @@ def library(name: str) -> Any:
         ) from None
 
 
-def names_of(values: Any) -> tuple[str, ...] | None:
-    """The names of the columns of a DataFrame, or of the entries of a mapping; None of anything else."""
-    columns = values if isinstance(values, Mapping) else getattr(values, "columns", None)
-    if columns is None or callable(columns):
-        return None
-    found = tuple(columns)
-    return found if all(isinstance(name, str) for name in found) else None  # numbers name nothing
+def names_of(values: Any, one: bool = False) -> tuple[Any, ...] | None:
+    """The names of the columns of a table, or of the entries of a mapping; None where columns are counted.
+
+    Parameters
+    ----------
+    values
+        What was pushed.
+    one
+        Whether it is one step: then the labels of a pandas Series are names of columns.
+
+    Examples
+    --------
+    >>> names_of({"north": 1, "south": 2}), names_of([1, 2])
+    (('north', 'south'), None)
+    """
+    if isinstance(values, Mapping):
+        return tuple(values)
+    kind = type(values)  # of the class: a pandas DataFrame has its columns as attributes
+    if hasattr(kind, "column_names"):
+        return tuple(values.column_names)  # pyarrow
+    if hasattr(kind, "columns") and not callable(columns := values.columns):
+        found = tuple(columns)
+        return (
+            None if found == tuple(range(len(found))) else found
+        )  # pandas counts columns that have no names
+    if one and hasattr(kind, "index") and not callable(labels := values.index):
+        found = tuple(labels)
+        return found if any(isinstance(label, str) for label in found) else None
+    return None
 
 
-def in_order(values: Any, given: tuple[str, ...], wanted: tuple[str, ...]) -> Any:
-    """Named values in the order of the names that a run knows; other names, which may be data, are refused unsaid."""
+def in_order(values: Any, given: tuple[Any, ...], wanted: tuple[str, ...]) -> Any:
+    """Named values in the order of a session's names; other names, which may be data, are refused unsaid."""
     if len(given) != len(wanted) or set(given) != set(wanted):
         raise InvalidInput(
-            f"this run has the columns {_listed(wanted)} and was given others; select and rename them."
+            f"this session has the columns {_listed(wanted)} and was given others; select and rename them."
         )
     if isinstance(values, Mapping):
         return [values[name] for name in wanted]
-    return values if given == wanted else values[list(wanted)]
+    if given == wanted:
+        return values
+    return values.select(list(wanted)) if hasattr(type(values), "select") else values[list(wanted)]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,8 +1,12 @@
-"""Start Numba with what running compiled code needs, and leave what compiling needs until something is compiled.
+"""Start Numba with what running compiled code needs, and compile each function once, with all that it calls.
 
 Machine code that comes from the disk needs Numba's run time and its symbols. Before Numba loads the first of it, it looks
 at more: at `scipy.linalg`, to see whether it is there (an eighth of a second; Tidegate depends on SciPy, so it is),
 and at all that it knows of types and functions (another eighth). Both are loaded when something is compiled, as before.
+
+Numba makes machine code of every function that a kernel calls, though the kernel has a copy of it: it optimises small
+functions again in every caller. Here what a kernel calls (`Called`) is left as it was translated, and the optimiser
+sees it once, in the kernel that Python calls (`Entry`).
 """
 
 from __future__ import annotations
@@ -12,8 +16,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from itertools import count
 from pickle import UnpicklingError
 from typing import Any
+
+ENVIRONMENT = "_ZN08NumbaEnv"  # how names of what functions keep for exceptions begin
+STAGES = (  # of making machine code, as this version of Numba calls them
+    "_optimize_functions",
+    "_optimize_final_module",
+    "_finalize_final_module",
+    "_finalize_dynamic_globals",
+    "_finalize_specific",
+)
 
 
 @contextmanager
@@ -56,7 +70,92 @@ with _without_collection():
     config: Any = import_module("numba.core.config")
     caching: Any = import_module("numba.core.caching")
     runtime: Any = import_module("numba.core.runtime")
+    codegen: Any = import_module("numba.core.codegen")
+    compiler: Any = import_module("numba.core.compiler")
+    environment: Any = import_module("numba.core.environment")
     import_module("numba.cpython.hashing")  # has symbols of its own, as the run time has
+
+KNOWN = all(hasattr(codegen.JITCodeLibrary, stage) for stage in STAGES)  # else Numba compiles in its own way
+
+
+class _NoEngine:
+    """A code generator whose engine has no code of a function, so that nothing can be put beside it."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def set_env(self, name: str, value: Any) -> None:
+        """Leave it to the kernel that has a copy of the function."""
+
+
+class _Translated(codegen.JITCodeLibrary):  # type: ignore[misc]
+    """A function that is only called by kernels: neither optimised nor made machine code by itself."""
+
+    def _optimize_functions(self, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """There is none."""
+        self._ensure_finalized()
+        return 0
+
+    @property
+    def codegen(self) -> Any:
+        """The code generator."""
+        return _NoEngine(self._codegen)
+
+
+class _Optimised(codegen.JITCodeLibrary):  # type: ignore[misc]
+    """A kernel with all that it calls."""
+
+    def _optimize_functions(self, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout  # all of it is optimised together, below
+
+    def _finalize_specific(self) -> None:
+        super()._finalize_specific()
+        for variable in self._final_module.global_variables:
+            found = (
+                environment.lookup_environment(variable.name)
+                if variable.name.startswith(ENVIRONMENT)
+                else None
+            )
+            if found is not None:
+                self._codegen.set_env(variable.name, found)
+
+
+class _Numbered(compiler.Compiler):  # type: ignore[misc]
+    """The usual compilation, whose code goes into a library of one's own."""
+
+    library: Any
+    numbers = count()
+
+    def __init__(self, types: Any, target: Any, library: Any, *rest: Any) -> None:
+        super().__init__(types, target, library, *rest)
+        if KNOWN:
+            self.state.library = self.library(target.codegen(), f"kernel {next(self.numbers)}")
+            self.state.library.enable_object_caching()
+
+
+class Called(_Numbered):
+    """How a function is compiled that a kernel calls."""
+
+    library = _Translated
+
+
+class Entry(_Numbered):
+    """How a kernel is compiled that Python calls."""
+
+    library = _Optimised
 
 
 class _Locator(caching.UserProvidedCacheLocator):  # type: ignore[misc]

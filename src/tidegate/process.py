@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import time
 
 from tidegate.system import check_system
 
@@ -13,20 +11,12 @@ epoch = object()
 """A token that stays the same in one process and differs in every fork of it: read it as `process.epoch`."""
 
 
-_NUMBERS = itertools.count(1)
-
-
 def _renew() -> None:
     global epoch
     epoch = object()
 
 
 os.register_at_fork(after_in_child=_renew)
-
-
-def new_name() -> str:
-    """A name that nothing else on this machine has; it is no secret."""
-    return f"{time.time_ns():x}-{os.getpid():x}-{next(_NUMBERS):x}"
 
 
 def secret(size: int) -> bytes:

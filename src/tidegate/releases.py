@@ -140,7 +140,8 @@ class ClassDeviations(NamedTuple):
         result = np.empty((len(self.by_class), columns))
         ends = [begin for begin, _ in self.kinds[1:]] + [len(result)]
         for (begin, kind), end in zip(self.kinds, ends, strict=True):
-            result[begin:end] = self.by_class[begin:end][:, kind]
+            if begin < end:  # no steps have no classes
+                result[begin:end] = self.by_class[begin:end][:, kind]
         return result
 
     def at(self, row: int) -> Values:
@@ -232,8 +233,9 @@ class Release(_Published):
         The scale of the noise on them (in the values' unit): b of Laplace and σ of Gaussian noise; of noise that steps
         share, the b of Laplace noise with the same variance. 0 where nothing was ever measured.
     units, unit
-        The budget that was charged with this step: an integer number of exact units; `spent` is their product. Steps that
-        share noise are charged as a group, with its first step; the others have nothing to pay then.
+        The budget that was charged to this step alone: an integer number of exact units; `spent` is their product. Steps
+        that share noise are charged together, as a span. No release has that charge, and their `spent` is 0: what the
+        last window has spent in all is in `session.spent`.
     delay
         How many steps after the step itself the values became known.
     revised
@@ -252,9 +254,9 @@ class Release(_Published):
     Examples
     --------
     >>> import tidegate as tg
-    >>> release = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=4), columns=3).start().push([5, 0, 9])
-    >>> release.step, release.values.shape, release.status.name, release.spent
-    (1, (3,), 'FRESH', Fraction(1, 1))
+    >>> release = tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=4), columns=3)).push([5, 0, 9])
+    >>> release.step, release.values.shape, release.status.name, release.spent  # the noise is shared
+    (1, (3,), 'FRESH', Fraction(0, 1))
     >>> low, high = release.interval(0.9)
     >>> bool((low < release.values).all() and (release.values < high).all())
     True
@@ -313,7 +315,7 @@ class Release(_Published):
 
     @property
     def spent(self) -> Fraction:
-        """The exact budget that was charged with this step."""
+        """The exact budget that was charged to this step alone; 0 where steps that share noise are charged together."""
         return self.units * self.unit
 
     @property
@@ -355,12 +357,12 @@ class Releases(_Published):
     readings
         The measurements that a model was given, NaN at steps without one, where it has released them; else None.
     names
-        The names of the columns, where the run knows them; else None.
+        The names of the columns, where the session was given them; else None.
 
     Examples
     --------
     >>> import tidegate as tg
-    >>> run = tg.mechanisms.Sample(tg.WEvent(epsilon="1", w=4), columns=2).start()
+    >>> run = tg.open(tg.mechanisms.Sample(tg.WEvent(epsilon="1", w=4), columns=2))
     >>> releases = run.push_batch([[5, 0]] * 8)
     >>> len(releases), releases.values.shape, int(releases.fresh.sum())
     (8, (8, 2), 2)
@@ -445,9 +447,9 @@ class Releases(_Published):
 
         Examples
         --------
-        >>> from tidegate import WEvent
+        >>> import tidegate as tg
         >>> from tidegate.mechanisms import Uniform
-        >>> releases = Uniform(WEvent(epsilon="1", w=3), columns=2).start().push_batch([[1, 2], [3, 4]])
+        >>> releases = tg.open(Uniform(tg.WEvent(epsilon="1", w=3), columns=2)).push_batch([[1, 2], [3, 4]])
         >>> releases.to_polars(names=["north", "south"]).columns
         ['step', 'column', 'value', 'low', 'high', 'status']
         """
@@ -510,7 +512,7 @@ class Releases(_Published):
 
     @property
     def spent(self) -> Values:
-        """The budget each step's data lost, for display; `units * unit` is exact."""
+        """The budget that was charged to each step alone, for display; `units * unit` is exact."""
         return np.asarray(self.units * float(self.unit), dtype=np.float64)
 
     @property

@@ -1,10 +1,10 @@
 """The blind test: mutants of shipped code that somebody wrote who has not seen the attack, and how many it catches.
 
 ``python -m tests.audit.blind tests/audit/blind.toml`` runs all of them, two at a time, and prints the rate with its
-interval; ``make blind`` does so for every ``blind*.toml`` there. ``--page docs/audit.md`` also puts the table into that
-page, which is begun where there is none. ``--check`` only tries whether every edit can be made, ``--only TEXT`` takes the
-mutants whose names contain a text, and ``--unchanged`` attacks the same configurations without any edit: nothing may be
-accused then.
+interval; ``make blind`` does so for every ``blind*.toml`` there. ``--page tests/reports/audit.md`` also puts the table
+into that page, which is begun where there is none. ``--check`` only tries whether every edit can be made, ``--only
+TEXT`` takes the mutants whose names contain a text, and ``--unchanged`` attacks the same configurations without any
+edit: nothing may be accused then.
 
 The file is TOML, with one table for each mutant::
 
@@ -13,7 +13,7 @@ The file is TOML, with one table for each mutant::
     [[mutant]]
     name = "Uniform: noise of half the scale"
     why = "scale is Δw/(2ε), so each window loses 2 ε"
-    module = "tidegate.mechanisms.plain.uniform"        # in tidegate.mechanisms, .ledger or .noise, kernels included
+    module = "tidegate.mechanisms.plain.uniform"        # in tidegate.mechanisms, .core or .noise, kernels included
     function = "Uniform.scale"                    # optional: where `find` must occur exactly once
     find = "self.units / budget.epsilon"          # exactly as it stands in the file, several lines if need be
     replace = "self.units / (2 * budget.epsilon)"
@@ -26,7 +26,7 @@ The file is TOML, with one table for each mutant::
     find = "…"
     replace = "…"
 
-Each entry of ``audit`` is the name of a configuration in `tidegate.audit.shipped`, or a Python expression for a
+Each entry of ``audit`` is the name of a configuration in `tests.audit.shipped`, or a Python expression for a
 mechanism, with all mechanisms of the catalogue, all policies (``Swellfish`` is the mechanism, ``SwellfishPolicy`` the
 policy), ``Fraction``, ``Hierarchy`` and ``whole_period`` at hand: ``'BinaryTree(Event(epsilon="1"), horizon=7)'``.
 Choose a small one on which the mutant loses more than it claims, on some pair of streams, by releases, by decisions,
@@ -155,7 +155,8 @@ def attack_one(mutant: Mutant, seconds: float, error: float, *, unchanged: bool 
     begun = time.process_time()
     if not unchanged:
         patching.install(mutant.edits)
-    from tidegate.audit.attack import attack
+    from tests.audit.attack import attack
+
     from tidegate.audit.verdicts import CLEAN
 
     share = len(mutant.audited)
@@ -187,8 +188,9 @@ def configuration(words: str) -> Any:
     """A shipped configuration by its name, or what an expression makes."""
     from fractions import Fraction
 
+    from tests.audit.shipped import shipped
+
     from tidegate import policy
-    from tidegate.audit.shipped import shipped
     from tidegate.mechanisms import catalogue
     from tidegate.mechanisms.optstream.feature_trees import whole_period
     from tidegate.structures.hierarchy import Hierarchy

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-ROOMS = ("tidegate.mechanisms.", "tidegate.ledger.", "tidegate.noise.")  # what may be changed
+ROOMS = ("tidegate.mechanisms.", "tidegate.core.", "tidegate.noise.")  # what may be changed
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The long form: catch the whole zoo, accuse none of the shipped mechanisms, and write the table of it.
 
-``python -m tests.audit.table docs/audit.md`` does both on two processes; ``make audit`` calls it.
+``python -m tests.audit.table tests/reports/audit.md`` does both on two processes; ``make audit`` calls it.
 """
 
 from __future__ import annotations
@@ -14,15 +14,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tests.audit import blind
+from tests.audit.shipped import shipped
+from tests.audit.zoo import zoo
+from tests.audit.zoo.animal import EXACT, REPLAY
 
-from tidegate.audit.pictures import FAINT, FOUND, INK, QUIET, SAFE, plain, save
-from tidegate.audit.shipped import shipped
 from tidegate.audit.verdicts import CLEAN, Finding
-from tidegate.audit.zoo import zoo
 
+INK, QUIET, FAINT = "#1d2733", "#5c6773", "#d5dbe1"
+FOUND, SAFE = "#c2410c", "#0f766e"
+PICTURE = Path(__file__).parents[2] / "docs" / "pictures" / "audit_zoo.png"
 MOST = 12.0  # losses beyond it end in an arrow
 TOTAL_ERROR = 1e-6  # the chance that any sound mechanism of the whole run is accused
 
@@ -50,7 +54,7 @@ def jobs() -> list[tuple[str, int]]:
     animals, mechanisms = zoo(), shipped()
     order = [("shipped", at, 0.0 - each.seconds) for at, each in enumerate(mechanisms)]
     order += [
-        ("zoo", at, -each.seconds if each.testers == ("statistical",) else 0.0)
+        ("zoo", at, -each.seconds if each.how not in (EXACT, REPLAY) else 0.0)
         for at, each in enumerate(animals)
     ]
     return [(kind, at) for kind, at, _ in sorted(order, key=lambda entry: entry[2])]
@@ -183,7 +187,7 @@ How a claim is attacked:
 
 A mechanism that passes was not proved private: proofs are in docs/proofs. “Power” says what the attack would have seen.
 
-![Loss found against loss claimed](pictures/audit_zoo.png)
+![Loss found against loss claimed](../../docs/pictures/audit_zoo.png)
 """
 
 
@@ -281,12 +285,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.page.exists():  # the blind test has a command of its own
             text += "\n" + blind.kept_section(chosen.page.read_text(encoding="utf-8"))
         chosen.page.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
-        draw_zoo(animals, mechanisms, chosen.page.parent / "pictures" / "audit_zoo.png")
+        draw_zoo(animals, mechanisms, PICTURE)
     for name in missed:
         print(f"not caught: {name}")
     for name in accused:
         print(f"accused: {name}")
     return 1 if missed or accused else 0
+
+
+def plain(axes: Any) -> None:
+    """Axes without a frame, in quiet colours."""
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(FAINT)
+    axes.tick_params(colors=QUIET, labelsize=8)
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a picture, and its folder where there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
 
 
 if __name__ == "__main__":

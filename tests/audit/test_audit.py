@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.audit.shipped import shipped
+from tests.audit.zoo import find, zoo
+from tests.audit.zoo.animal import MODEL, PAIR, SEARCH, Animal
 
 from tidegate.audit import Effort, Pair, Verdict, audit
-from tidegate.audit.shipped import shipped
 from tidegate.audit.subjects import Configured
 from tidegate.audit.verdicts import CLEAN, FAILS, VIOLATES
-from tidegate.audit.zoo import find, zoo
-from tidegate.audit.zoo.animal import MODEL, PAIR, SEARCH, Animal
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import catalogue
 from tidegate.mechanisms.plain.uniform import Uniform
@@ -37,7 +37,7 @@ QUICK = [
     "Swellfish, every event at once",
     "Swellfish, nothing to hide",
     "parameter ε/w",
-    "noise reused after a restore",
+    "noise reused after a restart",
     "seed reused after a fork",
     "released twice after a crash",
     "levels not divided",

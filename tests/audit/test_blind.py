@@ -72,7 +72,7 @@ def test_a_wrong_file_is_one_sentence(file: Path, before: str, after: str, words
 def test_every_mutant_of_the_repository_can_still_be_made(name: str) -> None:
     """Code that moves takes its mutants along: every text is found exactly once, every configuration is one."""
     mutants = blind.read(Path(__file__).with_name(name))
-    assert len(mutants) == len({mutant.name for mutant in mutants}) >= 30
+    assert len(mutants) == len({mutant.name for mutant in mutants}) >= 10
     for mutant in mutants:
         patching.check(mutant.edits)
         for words in mutant.audited:

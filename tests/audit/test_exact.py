@@ -5,17 +5,19 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from tests.audit import exact, models
+from tests.audit.zoo import find
 
-from tidegate.audit import exact, models
+import distributions
+from tidegate.audit import direct
+from tidegate.audit.courses import MARKS
 from tidegate.audit.neighbours import Pair
 from tidegate.audit.subjects import Configured
-from tidegate.audit.zoo import find
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.policy import Event, WEvent
-from tidegate.testing import statistics
 
 
 def pair(first: list[int], second: list[int]) -> Pair:
@@ -57,7 +59,7 @@ def test_models_are_what_the_mechanisms_do(kind: type[BudgetAbsorption]) -> None
     """Chances of publication patterns: the program against real transcripts; another ε is refused."""
     mechanism = kind(WEvent(epsilon="3", w=2), noise="laplace")
     stream = np.array([[1], [3]])
-    drawn = Configured(mechanism).sample(stream, 100_000)[:, ::2]  # after each value stands its scale
+    drawn = Configured(mechanism).sample(stream, 30_000)[:, :: 1 + MARKS]  # after each value stand its marks
 
     def share(program: exact.Program) -> float:
         """The chance that nothing is published in both steps: the release stays at 0."""
@@ -75,10 +77,10 @@ def test_models_are_what_the_mechanisms_do(kind: type[BudgetAbsorption]) -> None
     seen = int(np.count_nonzero((drawn[:, 0] == 0) & (drawn[:, 1] == 7)))
     published = exact._run(make(Fraction(3), 2), stream, (1, 0, 1, 7))
     both = published.chance if isinstance(published, exact.Draw) else 0.0
-    assert statistics.compare_counts({"0, then 7": (seen, first.chance + both)}, len(drawn)).ok
+    assert distributions.compare_counts({"0, then 7": (seen, first.chance + both)}, len(drawn)).ok
     wrong = exact._run(make(Fraction(4), 2), stream, (0, 1, 7))
     assert isinstance(wrong, exact.Draw)
-    assert not statistics.compare_counts({"0, then 7": (seen, wrong.chance)}, len(drawn)).ok
+    assert not distributions.compare_counts({"0, then 7": (seen, wrong.chance)}, len(drawn)).ok
 
 
 @pytest.mark.slow
@@ -118,7 +120,7 @@ def test_the_model_of_the_grouper_is_what_pegasus_does() -> None:
     mechanism = PeGaSus(Event(epsilon="4"), perturber_share="1/2", threshold=2)
     stream = np.array([[0], [3], [1]])
     wide = replace(mechanism, columns=200_000)
-    groups = wide.start().push_batch(np.repeat(stream, 200_000, axis=1)).groups
+    groups = direct.released(wide, np.repeat(stream, 200_000, axis=1)).groups
     begins = groups == np.array([[1], [2], [3]])
     for factor, fits in ((1.0, True), (0.5, False)):
         grouping = mechanism.grouping
@@ -134,7 +136,7 @@ def test_the_model_of_the_grouper_is_what_pegasus_does() -> None:
         for script, draw in chances.items():
             assert isinstance(draw, exact.Draw)
             counts[str(script)] = (seen[script], draw.chance)
-        assert statistics.compare_counts(counts, 200_000).ok == fits
+        assert distributions.compare_counts(counts, 200_000).ok == fits
 
 
 def test_a_given_pair_is_enumerated_first() -> None:

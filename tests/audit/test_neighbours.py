@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.audit.zoo.swellfish import Literal
 
 from tidegate.audit import neighbours
-from tidegate.audit.zoo.swellfish import Literal
 from tidegate.errors import InvalidInput
 from tidegate.policy import Event, Policy, Secret, Specification, Swellfish, User, WEvent
 

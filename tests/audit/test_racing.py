@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from tests.audit import racing
+from tests.audit.racing import Race
 
-from tidegate.audit import racing, subjects
+from tidegate.audit import subjects
 from tidegate.audit.events import learn
 from tidegate.audit.neighbours import Counts
-from tidegate.audit.racing import Race
 from tidegate.audit.subjects import Callee, Stopwatch, Subject
 from tidegate.noise import current, laplace
 from tidegate.policy import Event, Pure

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.audit.courses import COURSES
 
-from tidegate._mechanisms.plain.uniform import Uniform
-from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
-from tidegate.audit import session_accounts
+from tidegate.audit import accounts
 from tidegate.audit.auditor import audit
-from tidegate.audit.session_courses import SESSION_COURSES
 from tidegate.audit.subjects import Configured
 from tidegate.audit.verdicts import CLEAN, VIOLATES
 from tidegate.core.charges import Charges
 from tidegate.core.mechanism import Output
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.policy import Event, WEvent
 
 POLICY = WEvent(epsilon="1", w=3)
@@ -47,7 +47,7 @@ class Free(Uniform):
 
 @pytest.mark.slow
 def test_too_little_noise_is_found_by_replay_and_by_sampling() -> None:
-    """The old run of the same class, which `start` would give, is right: it is not what runs."""
+    """Scales that are released, and transcripts."""
     wrong = Louder(Event(epsilon="1"), noise="laplace")
     assert audit(wrong, testers=("replay",)).outcome == VIOLATES
     found = audit(wrong, testers=("statistical",), seconds=2, steps=1)
@@ -66,11 +66,11 @@ def test_what_is_not_charged_is_found() -> None:
 @pytest.mark.parametrize("noise", ["laplace", "auto"])
 def test_charges_cover_what_is_lost(kind: Any, noise: str) -> None:
     """Steps, and spans that windows share."""
-    problem, _ = session_accounts.replay(kind(POLICY, noise=noise), 12, seconds=0.1)
+    problem, _ = accounts.replay(kind(POLICY, noise=noise), 12, seconds=0.1)
     assert problem is None
 
 
-@pytest.mark.parametrize("course", SESSION_COURSES, ids=lambda course: course.name)
+@pytest.mark.parametrize("course", COURSES, ids=lambda course: course.name)
 def test_every_course_has_transcripts_of_one_length(course: Any) -> None:
     """Also where steps are refused or silent."""
     looked = Configured(BudgetAbsorption(POLICY), course=course)
@@ -87,7 +87,7 @@ def test_transcripts_without_a_log_are_those_of_sessions() -> None:
     drawn = looked.sample(stream, 400)
     assert len(np.unique(drawn[:, 0])) > 20
     assert len(np.unique(looked.sample(stream[:1], 400)[:, 0])) > 20  # rows of noise are known by their step
-    sessions = Configured(BudgetAbsorption(POLICY, noise="laplace"), course=SESSION_COURSES[0])
+    sessions = Configured(BudgetAbsorption(POLICY, noise="laplace"), course=COURSES[0])
     other = sessions.sample(stream, 400)
     assert drawn.shape == other.shape
     spread = float(drawn[:, 0].std() + other[:, 0].std())

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+from tests.audit import exact, models
+from tests.audit.zoo import find
+from tests.audit.zoo.shared_noise import rising
 
-from tidegate.audit import exact, models
 from tidegate.audit.auditor import audit
 from tidegate.audit.copies import widened
 from tidegate.audit.subjects import Configured
 from tidegate.audit.verdicts import CLEAN, VIOLATES
-from tidegate.audit.zoo import find
-from tidegate.audit.zoo.shared_noise import rising
 from tidegate.mechanisms import Mechanism, Sample, Uniform
 from tidegate.policy import User, WEvent
 

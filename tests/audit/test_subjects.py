@@ -1,75 +1,41 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
 
+import distributions
+from tidegate.audit import direct
 from tidegate.audit.copies import widened
-from tidegate.audit.courses import AT_ONCE, Course, Part, Refused
+from tidegate.audit.courses import AT_ONCE, MARKS, Course, Part, Refused
 from tidegate.audit.neighbours import Counts
-from tidegate.audit.publishing import MEASURED, PublishingReplicas
 from tidegate.audit.subjects import Callee, Configured, Failure
-from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.core.session import Session
 from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing
 from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
 from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.sampled.fast import Fast
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
-from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
-from tidegate.noise import current
 from tidegate.policy import Event, WEvent
 from tidegate.structures.hierarchy import Hierarchy
-from tidegate.testing import statistics
 from waiting import LIMIT
 
-STREAM = np.array([[0, 3], [4, 3], [4, 0], [90, 1]])
 
-
-@pytest.mark.parametrize(
-    "mechanism",
-    [
-        BudgetAbsorption(WEvent(epsilon="4", w=2), columns=2, noise="laplace"),
-        BudgetAbsorption(WEvent(epsilon="4", w=2), columns=2, calibration="paper"),
-        BudgetAbsorption(WEvent(epsilon="4", w=2), columns=2, groups=((1,), (0,)), noise="laplace"),
-        BudgetDistribution(WEvent(epsilon="4", w=3), columns=2, noise="laplace"),
-    ],
-)
-def test_replicas_are_runs_through_the_front_door(mechanism: BudgetAbsorption) -> None:
-    """On the same random words the compiled replicas and real runs agree bit for bit."""
-    replicas = PublishingReplicas.of(mechanism)
-    assert replicas is not None
-    count = 60
-    words: dict[str, np.ndarray] = {}
-    draw = PublishingReplicas._words
-
-    def kept(source: object, stream: str, number: int, draws: int) -> np.ndarray:
-        words[stream] = draw(current(), stream, number, draws)
-        return words[stream]
-
-    replicas._words = kept  # type: ignore[method-assign, assignment]
-    drawn = replicas.sample(STREAM, count)
-    for at in range(count):
-        given = {stream: each[at] for stream, each in words.items()}
-        values, scales, status = replicas.one(STREAM, given)
-        row = drawn[at].reshape(len(STREAM), -1)
-        assert np.array_equal(values, row[:, :-1])
-        assert np.array_equal(np.where(np.isin(status, MEASURED), scales, 0.0), row[:, -1])
-
-
-def test_replicas_have_the_distribution_of_runs() -> None:
-    """How often step 2 repeats step 1: replicas against starts, exact binomial tails; a mutant is refused."""
+def test_direct_runs_have_the_distribution_of_sessions() -> None:
+    """How often step 2 repeats step 1: direct runs against sessions, exact binomial tails; a mutant is refused."""
     mechanism = BudgetAbsorption(WEvent(epsilon="2", w=2), noise="laplace")
     stream = np.array([[2], [3]])
     subject = Configured(mechanism)
-    assert subject.way == "loop"
-    many = subject.sample(stream, 200_000)
-    share = float(np.mean(many[:, 0] == many[:, 2]))  # after each value stands its scale
-    runs = np.array([mechanism.start().push_batch(stream).values[:, 0] for _ in range(3000)])
+    assert subject.way == "direct"
+    many = subject.sample(stream, 60_000)
+    share = float(np.mean(many[:, 0] == many[:, 1 + MARKS]))
+    runs = np.array([Session(mechanism).push_batch(stream).values[:, 0] for _ in range(3000)])
     same = int(np.count_nonzero(runs[:, 0] == runs[:, 1]))
-    assert statistics.compare_counts({"step 2 repeats step 1": (same, share)}, 3000).ok
-    assert not statistics.compare_counts({"step 2 repeats step 1": (same, share * 0.8)}, 3000).ok
+    assert distributions.compare_counts({"step 2 repeats step 1": (same, share)}, 3000).ok
+    assert not distributions.compare_counts({"step 2 repeats step 1": (same, share * 0.7)}, 3000).ok
 
 
 def test_columns_are_replicas_only_where_that_is_the_same() -> None:
@@ -78,7 +44,7 @@ def test_columns_are_replicas_only_where_that_is_the_same() -> None:
     assert widened(PeGaSus(Event(epsilon="1"), columns=2), 5) is not None
     assert widened(Uniform(Event(epsilon="1", adjacency="replace")), 5) is None  # Δ would double
     assert widened(Fast(WEvent(epsilon="1", w=4)), 5) is None  # columns share their sampling times
-    assert Configured(Fast(WEvent(epsilon="1", w=4))).way == "restart"
+    assert Configured(Fast(WEvent(epsilon="1", w=4))).way == "direct"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +70,7 @@ def test_copies_of_a_hierarchy_keep_the_order_of_nodes() -> None:
     subject = Configured(mechanism)
     assert subject.way == "columns"
     many = subject.sample(stream, 700)
-    alone = mechanism.start().push_batch(stream)
+    alone = direct.released(mechanism, stream)
     assert many.shape == (700, 3 * mechanism.outputs)
     assert np.allclose(np.median(many[:, : mechanism.outputs], axis=0), alone.values[0], atol=30)
     assert np.ptp(many[:, : mechanism.outputs], axis=0).max() < 100
@@ -114,7 +80,7 @@ def test_transcripts_of_refused_runs_have_the_length_of_the_others() -> None:
     """Where some runs are refused in the middle, and so show less, all transcripts are brought to one length."""
     turns = iter([False, True] * 50)
 
-    def drive(mechanism: Mechanism, stream: Counts) -> list[Part]:
+    def drive(mechanism: Any, stream: Counts) -> list[Part]:
         begun = AT_ONCE.drive(mechanism, stream[:2])
         return [*begun, Refused(2)] if next(turns) else [*begun, *AT_ONCE.drive(mechanism, stream[2:])]
 

@@ -1,8 +1,9 @@
-"""A campaign against the runtime: thousands of kills, flipped bits, full disks, lost brokers and databases.
+"""A campaign against the pipeline: thousands of kills, flipped bits, full disks, lost brokers and databases.
 
-``make campaign`` goes on where it stopped: each trial is a line of ``build/campaign.jsonl``, and the numbers asked
-for are those of the table in docs/campaign.md. ``--part 50`` runs a fiftieth of it. A trial fails when something is lost,
-repeated or changed, when a window is overspent, or when a wrong state is not refused by one sentence.
+``make campaign`` continues where it stopped: each trial is a line of ``build/campaign.jsonl``, and the numbers asked
+for are those of the table in tests/reports/campaign.md. ``--part 50`` runs a fiftieth of it. A trial fails when
+something is lost, repeated or changed, when a window is overspent, or when a wrong state is not refused by one
+sentence.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import polars as pl  # noqa: E402
 from tests.campaign.brokers import PATIENCE, brokers, message, until  # noqa: E402
 from tests.runtime.conftest import Database, Kafka  # noqa: E402
+from tests.runtime.helpers import verified  # noqa: E402
 
 from tidegate.cli import main as command  # noqa: E402
-from tidegate.runtime.store import verify_target  # noqa: E402
 
 RESULTS = ROOT / "build" / "campaign.jsonl"
-PAGE = ROOT / "docs" / "campaign.md"
+PAGE = ROOT / "tests" / "reports" / "campaign.md"
 WORKER = Path(__file__).with_name("worker.py")
 WANTED = {"kill": 10_000, "flip": 1_000, "full": 500, "database": 100, "broker": 200}
 WORDS = {
@@ -253,12 +254,12 @@ class Setting:
 
     @property
     def target(self) -> str:
-        """The ledger, from here."""
+        """The log, from here."""
         return self.ledger if "://" in self.ledger else str(self.folder / self.ledger)
 
 
 def anonymous(line: bytes) -> bytes:
-    """A release without the name of its stream, since each ledger has one of its own."""
+    """A release without the name of its stream, since each log has one of its own."""
     return _ID.sub(b"", line)
 
 
@@ -388,8 +389,8 @@ class Campaign:
         for edition, there in setting.rows().items():
             self._check(setting, there, promised[edition], ended=ended)
         if ended:
-            verdict = verify_target(setting.target)
-            if not verdict.ok or verdict.spent > 1:
+            verdict = verified(setting.target)  # recomputes the account of every window
+            if not verdict.ok:
                 raise Wrong(str(verdict))
 
     def _check(self, setting: Setting, there: list[Any], promised: list[Any], *, ended: bool) -> None:
@@ -449,7 +450,7 @@ class Campaign:
             kills += 1
         name = mechanism.split('"')[1]
         twice = " → editions" if editions else ""
-        return f"{source} → {name}{twice} → {sink} on {store}", kills, "goes on"
+        return f"{source} → {name}{twice} → {sink} on {store}", kills, "resumed"
 
     def _kill_followed(self, chance: random.Random, source: str) -> tuple[str, int, str]:
         """Kill one stream again and again while messages, records or rows arrive: each counts once."""
@@ -494,9 +495,9 @@ class Campaign:
             if answer["code"] != 0:
                 raise Wrong(f"refused: {answer}")
         self._counted(folder / "out.csv", sent)
-        if not verify_target(ledger if "://" in ledger else str(folder / ledger)).ok:
-            raise Wrong("the ledger does not hold")
-        return f"{source} followed → Uniform → out.csv on {store}", kills, "goes on"
+        if not verified(ledger if "://" in ledger else str(folder / ledger)).ok:
+            raise Wrong("the log does not verify")
+        return f"{source} followed → Uniform → out.csv on {store}", kills, "resumed"
 
     def _counted(self, path: Path, sent: int) -> None:
         """Each message counts once, all of them in the first step."""
@@ -506,8 +507,8 @@ class Campaign:
             raise Wrong(f"{counts} of {sent} messages count in {path.name}")
 
     def flip(self, chance: random.Random) -> tuple[str, int, str]:
-        """Flip one bit of a ledger; write the sink anew from it, and go on with it."""
-        # with noise of its own: what steps share is dropped with a ledger that was put elsewhere
+        """Flip one bit of a log; write the sink again from it, and resume it."""
+        # with noise of its own: what steps share is dropped with a log that was put elsewhere
         sink, mechanism = chance.choice(SINKS[:2]), chance.choice(MECHANISMS) + '\nnoise = "laplace"'
         promised = self.promised(mechanism, sink)
         setting = self.setting("flip", mechanism, "csv", sink, "sqlite")
@@ -518,7 +519,7 @@ class Campaign:
         for name, content in files.items():
             (setting.folder / name).write_bytes(content)
         Path(setting.target).write_bytes(bytes(data))
-        verified = self._verified(setting.target)
+        agrees = self._verified(setting.target)
         (setting.folder / sink).unlink()
         answer = self.worker.start(setting.folder)
         there, wanted = setting.rows()[""], promised[""]
@@ -527,11 +528,11 @@ class Campaign:
         if answer["code"] == 0:
             if len(there) != len(wanted):
                 raise Wrong(f"bit {at} lost rows")
-            return sink, 1, "no difference" if verified else "found by verify"
+            return sink, 1, "no difference" if agrees else "found by verify"
         return sink, 1, "refused by a sentence"
 
     def _begun(self, mechanism: str, sink: str) -> dict[str, bytes]:
-        """The files of a stream that has come two thirds of the way; made once, since only its ledger is damaged."""
+        """The files of a stream that has come two thirds of the way; made once, since only its log is damaged."""
         if (mechanism, sink) not in self._streams_begun:
             setting = self.setting("begun", mechanism, "csv", sink, "sqlite")
             place = setting.folder / "tidegate.toml"
@@ -546,7 +547,7 @@ class Campaign:
         return self._streams_begun[mechanism, sink]
 
     def _verified(self, target: str) -> bool:
-        """Whether verify believes a ledger; anything but a verdict or a sentence is wrong."""
+        """Whether verify believes a log; anything but a verdict or a sentence is wrong."""
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             code = command(["ledger", "verify", target, "--json"])
         if code not in (0, 1, 2):
@@ -587,7 +588,7 @@ class Campaign:
                 self.check(small, promised, ended=answer["code"] == 0)
         finally:
             subprocess.run(["umount", str(place)], check=True)
-        return sink, refusals, "goes on with room"
+        return sink, refusals, "resumed with room"
 
     def database(self, chance: random.Random) -> tuple[str, int, str]:
         """Let the database server crash while a stream commits, and come back."""
@@ -610,7 +611,7 @@ class Campaign:
         if answer["code"] != 0:
             raise Wrong(f"refused: {answer}")
         self.check(setting, promised, ended=True)
-        return sink, lost, "goes on"
+        return sink, lost, "resumed"
 
     def broker(self, chance: random.Random) -> tuple[str, int, str]:
         """Let the broker of a source go away and come back while messages arrive, again and again: each counts once."""
@@ -645,8 +646,8 @@ class Campaign:
             raise Wrong(f"refused: {answer}")
         for name in ("out-provisional.csv", "out-final.csv") if editions else ("out.csv",):
             self._counted(folder / name, sent)
-        if not verify_target(str(folder / "tidegate.ledger")).ok:
-            raise Wrong("the ledger does not hold")
+        if not verified(str(folder / "tidegate.ledger")).ok:
+            raise Wrong("the log does not verify")
         return f"{kind} → editions" if editions else kind, broker.losses, "each message counts once"
 
     # running ------------------------------------------------------------------------------------------------
@@ -669,7 +670,7 @@ class Campaign:
 
 
 def page(trials: list[Trial]) -> str:
-    """The table of docs/campaign.md."""
+    """The table of tests/reports/campaign.md."""
     lines = [
         "| disturbance | asked for | done | streams | wrong | outcomes |",
         "|---|---:|---:|---:|---:|---|",
@@ -737,7 +738,7 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="*", default=list(WANTED), choices=list(WANTED))
     parser.add_argument("--brokers", nargs="*", default=["mqtt", "kafka"], choices=["mqtt", "kafka"])
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--page", action="store_true", help="write the table into docs/campaign.md")
+    parser.add_argument("--page", action="store_true", help="write the table into tests/reports/campaign.md")
     options = parser.parse_args()
     deadline = time.monotonic() + 60 * options.minutes
     if MEMORY.is_dir():

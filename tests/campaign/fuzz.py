@@ -394,13 +394,14 @@ def main() -> int:
     except ImportError:
         return plain(options.kind, target, options.runs)
     with atheris.instrument_imports(
-        include=["tidegate.config", "tidegate.ingest", "tidegate.cli", "tidegate.runtime"], exclude=compiled()
+        include=["tidegate.config", "tidegate.ingest", "tidegate.cli", "tidegate.pipeline"],
+        exclude=compiled(),
     ):
         for name in (
             "tidegate.config",
             "tidegate.ingest",
             "tidegate.ingest.sources.mqtt",
-            "tidegate.runtime",
+            "tidegate.pipeline",
         ):
             __import__(name)
         if options.kind == "commands":

@@ -46,7 +46,7 @@ def test_editions_survive_kills(running: campaign.Campaign) -> None:
     where, kills, outcome = running.kill(random.Random(4), editions=True)
     assert "editions" in where
     assert kills > 0
-    assert outcome == "goes on"
+    assert outcome == "resumed"
 
 
 def test_tables_survive_kills(running: campaign.Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,11 +122,11 @@ def test_a_wrong_stream_is_noticed(running: campaign.Campaign) -> None:
 def test_the_page_counts_what_was_run() -> None:
     """Wrong trials are counted as such."""
     trials = [
-        campaign.Trial("kill", 1, "csv → Uniform → out.csv on sqlite", 12, "goes on"),
+        campaign.Trial("kill", 1, "csv → Uniform → out.csv on sqlite", 12, "resumed"),
         campaign.Trial("kill", 2, "", 1, "WRONG", "lost"),
     ]
     text = campaign.page(trials)
-    assert "| SIGKILLs | 10,000 | 13 | 2 | 1 | goes on: 1, WRONG: 1 |" in text
+    assert "| SIGKILLs | 10,000 | 13 | 2 | 1 | resumed: 1, WRONG: 1 |" in text
     assert "- SIGKILLs by source: csv 12\n" in text
     assert "- SIGKILLs by store: SQLite 12\n" in text
 

@@ -24,6 +24,7 @@ import numpy as np
 from tidegate import mechanisms
 from tidegate.config import parse_config
 from tidegate.config.document import EXAMPLE
+from tidegate.core.session import Session
 from tidegate.ingest import kernels
 from tidegate.ingest.arrays import frozen, never_decreases
 from tidegate.ingest.bounding import bounded
@@ -32,13 +33,13 @@ from tidegate.policy import WEvent
 from tidegate.testing.entropy import fixed_entropy
 
 MODULES = (
-    *("psycopg", "paho.mqtt.client", "confluent_kafka", "tidegate.runtime", "tidegate.ingest.several"),
-    *("tidegate.runtime.sinks.factory", "tidegate.ingest.sources.mqtt", "tidegate.ingest.sources.kafka"),
-    *("tidegate.ingest.sources.postgres", "tidegate.runtime.sinks.mqtt", "tidegate.runtime.sinks.kafka"),
-    "tidegate.runtime.sinks.postgres",
+    *("psycopg", "paho.mqtt.client", "confluent_kafka", "tidegate.pipeline", "tidegate.ingest.several"),
+    *("tidegate.sinks.factory", "tidegate.ingest.sources.mqtt", "tidegate.ingest.sources.kafka"),
+    *("tidegate.ingest.sources.postgres", "tidegate.sinks.mqtt", "tidegate.sinks.kafka"),
+    "tidegate.sinks.postgres",
 )
 os.environ["POLARS_MAX_THREADS"] = "1"  # inputs are small, and threads take time to start
-PLACES = ("tidegate/runtime", "tidegate/ledger", "tidegate/ingest", "tidegate/servers")
+PLACES = ("tidegate/pipeline", "tidegate/sinks", "tidegate/core", "tidegate/ingest", "tidegate/servers")
 
 
 def work(order: dict[str, Any]) -> None:
@@ -46,10 +47,9 @@ def work(order: dict[str, Any]) -> None:
     from tidegate.config import read_queries
     from tidegate.errors import TidegateError
     from tidegate.ingest import blocks as reading
-    from tidegate.runtime import open_streams, stream, streams
+    from tidegate.pipeline import open_pipeline, pipeline
 
-    stream.SYNC_EVERY = 0.0  # record what sinks have taken at once, so that this is cut into, too
-    streams.SYNC_EVERY = 0.0
+    pipeline.SYNC_EVERY = 0.0  # record what sinks have confirmed at once, so that this is cut into, too
     reading.MOST_CELLS = order.get("cells", 4)  # two steps in a block
     folder = Path(order["folder"])
     follow = "clock" in order
@@ -62,7 +62,7 @@ def work(order: dict[str, Any]) -> None:
     try:
         with (
             fixed_entropy(order["folder_seed"]),
-            open_streams(queries, follow=follow, clock=now) as running,
+            open_pipeline(queries, follow=follow, clock=now) as running,
         ):
             intake = running.queries.open(running.position, follow=follow, clock=now)
             if follow:
@@ -119,9 +119,9 @@ def warm() -> None:
             BudgetAbsorption(policy, columns=2),
             OptStream(policy, columns=2, samples=3),
         ):
-            run = mechanism.start()
-            run.push([1, 2])
-            run.push_batch(np.ones((9, 2)))
+            session = Session(mechanism)
+            session.push([1, 2])
+            session.push_batch(np.ones((9, 2), dtype=np.int64))
     whole, columns = np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int32)
     for distinct in (True, False):
         bounded(whole, whole, whole, columns, whole[:0], 1, distinct, 2)

@@ -17,9 +17,9 @@ from tidegate.composition import zcdp_delta
 from tidegate.config import parse_queries, read_queries
 from tidegate.config.document import EXAMPLE, SEVERAL
 from tidegate.policy import ZeroConcentrated
-from tidegate.runtime.card import card, epsilon_of
-from tidegate.runtime.plain_yaml import to_yaml
-from tidegate.runtime.registry import NEEDED, registry_record
+from tidegate.report.card import card, epsilon_of
+from tidegate.report.plain_yaml import to_yaml
+from tidegate.report.registry import NEEDED, registry_record
 
 try:
     import yaml

@@ -60,7 +60,7 @@ def test_every_command_says_what_comes_next(
     assert last("release", config) == release
     verify = last(*shlex.split(release)[2:])
     assert verify.startswith("Next: tidegate ledger verify ")
-    assert last(*shlex.split(verify)[2:]).startswith("ledger verified")
+    assert last(*shlex.split(verify)[2:]).startswith("Not checked")
     assert main(["release", config, "--report", "my data/inside.html", "--compare-truth"]) == 0
     assert "not for publication" in " ".join(capsys.readouterr().out.split())
 
@@ -127,7 +127,7 @@ def test_one_row_a_step_is_not_gone_on_with_by_all_revisions(
     command = ["release", str(tmp_path / "tidegate.toml")]
     assert main(command) == 0
     assert main([*command, "--until", "now"]) == 2
-    assert "has one row a step, with its newest value" in capsys.readouterr().err
+    assert "has one row per step, with its newest value" in capsys.readouterr().err
     (out,) = (each for each in tmp_path.glob("*.csv") if each.name != "events.csv")
     out.rename(tmp_path / "earlier.csv")
     assert main([*command, "--until", "now"]) == 0

@@ -21,19 +21,12 @@ COLOUR = re.compile(rb"\x1b\[[0-9;]*(?<![0-9])(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[;
 
 
 def damaged(folder: Path) -> Path:
-    """A ledger in which somebody has made a charge smaller."""
+    """A ledger in which somebody has moved a commit."""
     path = folder / "stream.ledger"
-    run = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=4), noise="laplace").start(path)
-    run.push_batch([[1], [2], [3]])
-    run.ledger.close()
+    with tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=4), noise="laplace"), path) as session:
+        session.push_batch([[1], [2], [3]])
     with sqlite3.connect(path) as file:
-        tables = [name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        charges = next(name for name in tables if "charge" in name)
-        columns = [row[1] for row in file.execute(f"PRAGMA table_info({charges})")]
-        units = next(name for name in columns if "unit" in name)
-        for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-            file.execute(f"DROP TRIGGER {name}")
-        file.execute(f"UPDATE {charges} SET {units} = 0")
+        file.execute("UPDATE log SET last = 2 WHERE number = 1")
     return path
 
 

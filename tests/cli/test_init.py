@@ -366,6 +366,47 @@ def test_several_statistics_by_flags(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "revenue, with 3/4 of the budget: A released value will be off by" in capsys.readouterr().out
 
 
+def test_how_many_values_are_clipped_is_a_statistic(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its own part of the budget, by one word; its share of all is an answer. What clipping does is printed."""
+    lines = [f"2026-03-02T{hour:02d}:10,c{unit},{5 * unit}" for hour in range(24) for unit in range(1000)]
+    (tmp_path / "receipts.csv").write_text("\n".join(["time,customer,amount", *lines]) + "\n")
+    out = tmp_path / "tidegate.toml"
+    command = [
+        "init",
+        str(tmp_path / "receipts.csv"),
+        "--out",
+        str(out),
+        "--unit",
+        "customer",
+        "--epsilon",
+        "100",
+    ]
+    command += ["--start", "2026-03-02", "--count", "24", "--yes", "--mechanism", "Uniform", "--window", "2"]
+    statistic = "name=revenue aggregate=sum value=amount clip=0,4000"
+    assert main([*command, "--query", f"{statistic} clipped=1/20"]) == 0
+    queries = read_queries(out)
+    assert {part.name: str(part.share) for part in queries.parts} == {
+        "revenue": "19/20",
+        "revenue-clipped": "1/20",
+    }
+    capsys.readouterr()
+    assert main(["release", str(out)]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) <= 12
+    (bounded,) = [line for line in printed if line.startswith("Bounded")]
+    assert "revenue: values of amount above 4000 count as 4000" in bounded
+    shares = (tmp_path / "revenue-clipped-share.csv").read_text().splitlines()
+    assert len(shares) == 25
+    for line in shares[1:]:
+        share, low, high = map(float, line.split(",")[3:6])
+        assert low < share < high
+        assert share == pytest.approx(0.2, abs=0.02)  # amounts of 4000 and more
+    assert main([*command, "--force", "--query", "name=orders aggregate=count clipped=1/20"]) == 2
+    assert "clipped" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "words", ["orders", "name=orders agg=count", "name='orders", "name=orders aggregate=sum value=nothing"]
 )

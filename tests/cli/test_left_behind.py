@@ -10,9 +10,10 @@ import pytest
 from tests.runtime.helpers import release, settings
 
 from tidegate.cli import main
-from tidegate.errors import LedgerError
-from tidegate.ledger import SQLiteLedger
-from tidegate.policy import WEvent
+from tidegate.config.queries import one
+from tidegate.pipeline import open_pipeline
+from tidegate.pipeline.errors import LogUnavailable
+from tidegate.pipeline.logs import LogReader
 
 READING = {
     "ledger verify": ["ledger", "verify", "tidegate.ledger"],
@@ -53,44 +54,35 @@ def test_a_backup_adds_only_itself(tmp_path: Path, capsys: pytest.CaptureFixture
     assert {name: after[name] for name in before} == before
 
 
-def test_an_empty_log_that_an_older_version_left_is_removed(tmp_path: Path) -> None:
-    """Reading it once is enough."""
-    release(settings(tmp_path))
-    ledger = tmp_path / "tidegate.ledger"
-    before = content(tmp_path)
-    (tmp_path / "tidegate.ledger-wal").touch()
-    with SQLiteLedger(ledger, read_only=True) as opened:
-        assert opened.verify().ok
-    assert content(tmp_path) == before
-
-
 def test_what_a_killed_writer_left_is_read_and_kept(tmp_path: Path) -> None:
-    """Its log holds charges that are not in the ledger's file yet; a command that reads moves none of them."""
-    path = tmp_path / "s.ledger"
+    """The write-ahead log has a commit that is not in the file yet; a command that reads moves nothing."""
+    config = settings(tmp_path)
     if (child := os.fork()) == 0:
         try:
-            SQLiteLedger(path, WEvent(epsilon="1", w=2), 2).charge(1, 1)
+            pipeline = open_pipeline(one(config))
+            pipeline.session.push_batch({"query": [[1, 2], [3, 4]]})
         finally:
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
-    log = tmp_path / "s.ledger-wal"
+    path, log = tmp_path / "tidegate.ledger", tmp_path / "tidegate.ledger-wal"
     before = path.read_bytes(), log.read_bytes()
-    with SQLiteLedger(path, read_only=True) as opened:
-        assert opened.step == 1
+    with LogReader(str(path)) as opened:
+        assert [row.last for row in opened.rows()] == [0, 2]
     assert (path.read_bytes(), log.read_bytes()) == before
-    with SQLiteLedger(path) as opened:
-        assert opened.step == 1
+    with open_pipeline(one(config)) as pipeline:  # the lock of a killed process is no obstacle
+        assert pipeline.step == 2
     assert not log.exists()
 
 
 def test_a_reader_changes_nothing_and_is_no_obstacle(tmp_path: Path) -> None:
-    """Through its connection nothing can be written, and a writer begins and ends while it is open."""
-    release(settings(tmp_path))
-    ledger = tmp_path / "tidegate.ledger"
-    with SQLiteLedger(ledger, read_only=True) as reader:
-        with pytest.raises(LedgerError), reader.told():
-            reader.connection.execute("DELETE FROM charges")
-        with SQLiteLedger(ledger) as writer:
-            assert writer.step == reader.step == 12
+    """Through its connection nothing can be written, and a stream starts and ends while it is open."""
+    config = settings(tmp_path)
+    release(config)
+    with LogReader(config.ledger) as reader:
+        with pytest.raises(LogUnavailable):
+            reader.run("DELETE FROM log")
+        with open_pipeline(one(config)) as pipeline:
+            assert pipeline.step == 12
     assert not list(tmp_path.glob("*-wal"))
     assert not list(tmp_path.glob("*-shm"))
+    assert not list(tmp_path.glob("*.lock"))

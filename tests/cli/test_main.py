@@ -164,7 +164,7 @@ def test_a_misspelt_command_is_offered_the_right_one(capsys: pytest.CaptureFixtu
 
 
 def test_a_system_without_locks_is_refused_by_a_sentence() -> None:
-    """As Windows is: no command ends in a traceback, and neither does an import of the ledger."""
+    """As Windows is: no command ends in a traceback, and an import of what needs locks says why."""
     windows = (
         "import sys, os, importlib.util as u; find = u.find_spec; "
         "u.find_spec = lambda name, *more: None if name == 'fcntl' else find(name, *more); "
@@ -175,9 +175,10 @@ def test_a_system_without_locks_is_refused_by_a_sentence() -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "WSL" in done.stderr
     assert "Traceback" not in done.stderr
-    command = windows + "import tidegate.ledger"
-    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=False)
-    assert "UnsupportedSystem: Tidegate does not run on" in done.stderr
+    for package in ("tidegate.core.session", "tidegate.pipeline"):
+        command = f"{windows}import {package}"
+        done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=False)
+        assert "UnsupportedSystem: Tidegate does not run on" in done.stderr
 
 
 def test_another_system_is_named_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,15 @@ def test_a_skeleton_conforms_and_its_proof_waits_to_be_read(skeleton):
     assert "1 passed" in again.stdout, again.stdout
 
 
+@pytest.mark.slow
+def test_a_skeleton_that_decides_conforms(tmp_path):
+    """Its loop decides which steps are published; every check passes."""
+    assert main(["new", "mechanism", "ChangesOnly", "--decides", "--folder", str(tmp_path)]) == 0
+    test = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "passes"]
+    found = subprocess.run(test, cwd=tmp_path, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout
+
+
 def test_it_never_overwrites(skeleton, capsys):
     """A second time it is refused by a sentence, and so are names that cannot be."""
     assert main(["new", "mechanism", "HourlyMedian", "--folder", str(skeleton)]) == 2

@@ -20,17 +20,19 @@ def test_plan_as_json(capsys):
 
 
 def test_plan_for_people(capsys):
-    """People get a table, sentences and something to paste."""
+    """People get sentences and something to paste, in 12 lines; a table if they ask."""
     assert main([*QUICK, "--level", "50"]) == 0
     said = capsys.readouterr().out
     assert "Paste into tidegate.toml" in said
     assert "Uniform" in said
-    assert "steps that it comes late" in " ".join(said.split())
+    assert len(said.splitlines()) <= 12
+    assert main([*QUICK, "--level", "50", "--verbose"]) == 0
+    assert "up to N steps late" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_table_has_the_best_of_each_mechanism(capsys):
     """One row for a mechanism at once and one with delay; --all shows every setting."""
-    assert main([*QUICK, "--season", "6"]) == 0
+    assert main([*QUICK, "--season", "6", "--verbose"]) == 0
     short = capsys.readouterr().out
     assert "--all shows them" in short
     assert main([*QUICK, "--season", "6", "--all"]) == 0
@@ -82,7 +84,6 @@ def test_an_earlier_release_is_a_profile(tmp_path, capsys, layout):
     [
         (["--epsilon", "0"], "greater than 0"),
         (["--level", "-5"], "between 0"),
-        (["--picture", "plan.png"], "drop --quick"),
         (["--released", "nowhere.csv"], "a file that exists"),
     ],
 )
@@ -92,14 +93,6 @@ def test_bad_input_is_one_sentence(options, words, capsys):
     said = capsys.readouterr().err
     assert words in said
     assert len(said.strip().splitlines()) == 1
-
-
-def test_the_picture(tmp_path):
-    """A picture is drawn; it is a PNG of some size."""
-    file = tmp_path / "plan.png"
-    assert main(["plan", "--window", "4", "--level", "50", "--picture", str(file)]) == 0
-    assert file.read_bytes().startswith(b"\x89PNG")
-    assert file.stat().st_size > 10_000
 
 
 def shop(folder, *asked):
@@ -172,3 +165,30 @@ def test_the_level_of_the_file_is_known(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "with about 100,000 a value" in shown
     assert "say it with --level" in shown
+
+
+def test_a_plan_and_a_preview_know_what_their_stream_has_released(tmp_path, capsys):
+    """Read from the log while nothing is written to it; of a file that was changed since, nothing is known."""
+    lines = ["time,unit", *(f"2026-03-02T{hour:02d}:10,u{unit}" for hour in range(24) for unit in range(700))]
+    (tmp_path / "events.csv").write_text("\n".join(lines) + "\n")
+    file = tmp_path / "tidegate.toml"
+    file.write_text(
+        '[source]\nlocation = "events.csv"\ntime = "time"\nunit = "unit"\n[steps]\nstart = "2026-03-02"\n'
+        'length = "1h"\ncount = 24\n[query]\naggregate = "distinct"\n[protect]\nepsilon = "4"\nwindow = 2\n'
+        '[mechanism]\nname = "Uniform"\n[sink]\nlocation = "out.csv"\n[run]\narchives = "old"\n'
+    )
+    (tmp_path / "old").mkdir()
+    report = str(tmp_path / "preview.html")
+    assert main(["preview", str(file), "--report", report]) == 0
+    assert "about 100 a value" in capsys.readouterr().out
+    assert main(["release", str(file)]) == 0
+    log = (tmp_path / "tidegate.ledger").read_bytes()
+    capsys.readouterr()
+    assert main(["preview", str(file), "--report", report]) == 0
+    assert "about 700 a value" in capsys.readouterr().out
+    assert main(["plan", str(file), "--quick"]) == 0
+    assert "Nothing is known of the size" not in capsys.readouterr().out
+    assert (tmp_path / "tidegate.ledger").read_bytes() == log
+    file.write_text(file.read_text().replace("window = 2", "window = 3"))
+    assert main(["plan", str(file), "--quick"]) == 0
+    assert "Nothing is known of the size" in capsys.readouterr().out

@@ -8,6 +8,7 @@ import pytest
 from tests.runtime.helpers import settings, write_events
 
 from tidegate.cli import main
+from tidegate.config.queries import one
 from tidegate.mechanisms import Uniform
 from tidegate.policy import WEvent
 
@@ -21,7 +22,7 @@ def test_from_events_to_releases(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for words in (
         "Protected",
         "any 4 hours, with ε = 1",
-        "ledger verified: 12 steps",
+        "the last step is 12",
         "out.csv",
         "not for others",
     ):
@@ -66,7 +67,7 @@ def test_report(tmp_path: Path) -> None:
         "<section class=released",
         "What it cost",
         "What was measured",
-        "ledger",
+        "Head of the log",
     ):
         assert words in text
     assert "<h2>How wrong" not in text
@@ -145,17 +146,17 @@ def test_live_view_shows_released_values_only(tmp_path: Path) -> None:
     from rich.console import Console
 
     from tidegate.cli.live import View
-    from tidegate.runtime import open_stream
+    from tidegate.pipeline import open_pipeline
 
     write_events(tmp_path)
     config = settings(tmp_path)
     view = View(config, live=True)
     console = Console(width=100, record=True, file=(tmp_path / "screen").open("w"))
     console.print(view)
-    with open_stream(config, watcher=view) as stream:
-        view.begin(stream)
+    with open_pipeline(one(config), observers={"query": view}) as pipeline:
+        view.begin(pipeline, "query")
         intake = config.open(None)
-        stream.drive(intake)
+        pipeline.drive(intake)
         intake.close()
         view.waiting("waiting for the broker at somewhere:1883.")
     console.print(view)
@@ -175,17 +176,17 @@ def test_live_view_shows_released_values_only(tmp_path: Path) -> None:
 def test_a_stream_that_fails_on_a_terminal_says_why(tmp_path: Path) -> None:
     """The live view does not put an error of its own in the place of the stream's."""
     from tidegate.cli.live import View, Watchers
-    from tidegate.errors import LedgerError
-    from tidegate.runtime.pulse import Pulse
+    from tidegate.pipeline.errors import LogUnavailable
+    from tidegate.pipeline.status import Pulse
 
     write_events(tmp_path)
     config = settings(tmp_path)
     watchers = Watchers({config.name: View(config, live=True)})
     with (
-        pytest.raises(LedgerError, match="is locked"),
+        pytest.raises(LogUnavailable, match="is locked"),
         watchers.of(Pulse(config, live=False)),
     ):
-        raise LedgerError("the ledger is locked.")
+        raise LogUnavailable("the ledger is locked.")
 
 
 def test_a_stream_that_is_stopped_before_its_first_step_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,16 +7,23 @@ from pathlib import Path
 
 from tidegate.config import parse_config
 from tidegate.config.document import EXAMPLE, json_schema, markdown
-from tidegate.config.keys import SECTIONS
+from tidegate.config.keys import SECTIONS, THE_END
 
 REMEDY = "run: python -m tidegate.config.document docs"
 
 
 def test_the_page_and_the_schema_are_up_to_date(root: Path) -> None:
     """Both are made from the keys."""
-    assert (root / "docs" / "config.md").read_text(encoding="utf-8") == markdown(), REMEDY
+    assert (root / "docs" / "reference" / "config.md").read_text(encoding="utf-8") == markdown(), REMEDY
     published = json.loads((root / "docs" / "schema" / "tidegate.schema.json").read_text(encoding="utf-8"))
     assert published == json_schema(), REMEDY
+
+
+def test_page_and_guide_say_what_the_end_of_a_stream_is(root: Path) -> None:
+    """The same sentence as in what `tidegate init` writes and in the refusal of later steps."""
+    for page in ("reference/config.md", "tutorial.md"):
+        text = (root / "docs" / page).read_text(encoding="utf-8").replace("`", "")
+        assert THE_END in " ".join(text.split()), page
 
 
 def test_every_key_is_documented() -> None:

@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.runtime.helpers import release, verified
 
 from tidegate.config import Config, ConfigError, parse_config, read_config
 from tidegate.config.document import EXAMPLE
 from tidegate.ingest.levels import LEAVES, NODES, Levels, better_measured, hierarchy_of, least_squares
-from tidegate.runtime.stream import open_stream
 from tidegate.structures.hierarchy import Hierarchy
 
 COLUMNS = 'columns = ["Library", "Cafeteria"]'
@@ -47,10 +47,8 @@ def test_parents_are_the_sums_of_their_children(mechanism: str, more: str, tmp_p
             config_of(tmp_path, f'name = "{mechanism}"', more)
         return
     config = config_of(tmp_path, f'name = "{mechanism}"', more)
-    with open_stream(config) as stream:
-        stream.drive(config.open())
-        stream.finish()
-        assert stream.store.verify().ok
+    release(config)
+    assert verified(config.ledger).ok
     released = pl.read_csv(tmp_path / "released.csv", infer_schema=False)
     nodes = ("campus", "north", "south", "Library", "Cafeteria", "Gym", "Pool")
     assert config.query.answer_labels == nodes

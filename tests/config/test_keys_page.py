@@ -21,14 +21,13 @@ HOMES = (
     "monitors",
     "state_space",
     "sums",
-    "truncation",
     "windows",
 )
 
 
 def rows(root: Path, heading: str) -> dict[str, str]:
     """The first and the last cell of each row of a table."""
-    text = (root / "docs" / "keys.md").read_text(encoding="utf-8")
+    text = (root / "docs" / "reference" / "keys.md").read_text(encoding="utf-8")
     part = text.split(f"## {heading}\n")[1].split("\n## ")[0]
     found = re.findall(r"^\| `(\w+)` \|.*\| (.+) \|$", part, re.MULTILINE)
     assert len(dict(found)) == len(found)
@@ -45,7 +44,7 @@ def test_every_mechanism_has_a_row(root: Path) -> None:
 
 def operators() -> set[str]:
     """The public questions to releases, and what works on them."""
-    found = {"forecast", "truncate", "SmoothWhereNoisy"}
+    found = {"forecast", "SmoothWhereNoisy"}
     for home in HOMES:
         module = importlib.import_module(f"tidegate.queries.{home}")
         for name, member in inspect.getmembers(module, inspect.isclass):

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import csv
 import json
-import sqlite3
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.pipeline import streams
 
 from tidegate.cli import main
 from tidegate.cli.plan import read_settings
 from tidegate.config import parse_queries, read_queries
 from tidegate.config.errors import ConfigError
-from tidegate.runtime import Chunk, open_streams
-from tidegate.runtime.card import card
-from tidegate.runtime.explanation import explain
-from tidegate.runtime.learnt import learnt_clip
-from tidegate.runtime.store import verify_target
+from tidegate.core.verify import verify
+from tidegate.pipeline import open_pipeline
+from tidegate.pipeline.logs import rows_of
+from tidegate.report.card import card
+from tidegate.report.explanation import explain
+from tidegate.report.learnt import learnt_clip, read_clips
+from tidegate.sinks.chunks import Chunk
 from tidegate.testing import fixed_entropy
 
 HEAD = """[source]
@@ -59,12 +61,7 @@ def folder(tmp_path: Path) -> Path:
 
 def released(folder: Path, text: str) -> list[dict[str, str]]:
     """Release a file with one query; the rows of its output."""
-    queries = parse_queries(text, folder / "tidegate.toml")
-    with open_streams(queries) as streams:
-        intake = streams.queries.open(streams.position)
-        streams.drive(intake)
-        streams.finish()
-        intake.close()
+    streams.release(parse_queries(text, folder / "tidegate.toml"))
     with (folder / "released.csv").open() as file:
         return list(csv.DictReader(file))
 
@@ -87,12 +84,14 @@ def test_sums_of_steps(folder: Path) -> None:
     off = np.abs(values - true_sums(folder)[21:]).mean()
     assert off < 1000  # with the bound it would be about 2,500
     queries = parse_queries(text, folder / "tidegate.toml")
+    assert learnt_clip(queries.first) is None
+    read_clips(queries)
     clip = learnt_clip(queries.first)
     assert clip is not None
     assert 60 < float(clip) < 1000
     assert any(clip in sentence for sentence in explain(queries))
     assert card(queries.first)["mechanism"]["clip_learnt"] == clip
-    assert verify_target(folder / "tidegate.ledger").ok
+    assert verify(rows_of(folder / "tidegate.ledger")).ok
 
 
 def test_running_sums_hold_the_silent_steps(folder: Path) -> None:
@@ -122,20 +121,12 @@ def test_one_of_several_queries_goes_on_after_a_restart(folder: Path) -> None:
     clips = set()
     for count in (22, 30, 60):
         queries = parse_queries(text.replace("{count}", str(count)), folder / "tidegate.toml")
-        with open_streams(queries) as streams:
-            intake = streams.queries.open(streams.position)
-            streams.drive(intake)
-            streams.finish()
-            intake.close()
-        clips.add(
-            learnt_clip(
-                parse_queries(text.replace("{count}", "60"), folder / "tidegate.toml").part("revenue")
-            )
-        )
+        streams.release(queries)
+        clips.add(learnt_clip(queries.part("revenue")))
     assert len(clips) == 1
     with (folder / "released-revenue.csv").open() as file:
         assert [int(row["step"]) for row in csv.DictReader(file)] == list(range(1, 61))
-    assert verify_target(folder / "tidegate.ledger").ok
+    assert verify(rows_of(folder / "tidegate.ledger")).ok
 
 
 @pytest.mark.parametrize(
@@ -254,16 +245,14 @@ def test_a_followed_input_is_learnt_from(folder: Path) -> None:
                     file.writelines(line for line in lines if line.startswith(wanted))
                 clock[0] = origin + 3600 * (hour + 1) + 1
 
-            with open_streams(queries, follow=True, watchers={"query": Hours()}) as streams:
-                intake = streams.queries.open(
-                    streams.position, follow=True, clock=lambda clock=clock: clock[0]
-                )
+            with open_pipeline(queries, follow=True, observers={"query": Hours()}) as pipeline:
+                intake = queries.open(pipeline.position, follow=True, clock=lambda clock=clock: clock[0])
                 arrive(first)
                 for block in intake:
-                    streams.streams[0].drive([block])
-                    if streams.step >= last:
+                    pipeline.process(queries.parts, [block])
+                    if pipeline.step >= last:
                         break
-                streams.finish()
+                pipeline.finish()
                 intake.close()
             clips.add(learnt_clip(queries.first))
     with (folder / "released.csv").open() as file:
@@ -302,11 +291,10 @@ def test_a_clip_is_learnt_once_after_an_amendment(aggregate: str, mechanism: str
     file = written(70, f"{learnt}share = '1'\n[query.mechanism]\nname = {mechanism}\n")
     assert main(["amend", file]) == 0
     assert main(["release", file]) == 0
-    assert verify_target(tmp_path / "s.ledger").ok
-    with sqlite3.connect(tmp_path / "s.ledger") as connection:
-        (count,) = connection.execute("SELECT count(*) FROM charges WHERE kind = 'learnt'").fetchone()
-    assert count == 1
-    clip = float(learnt_clip(read_queries(file).first) or 0)
+    assert verify(rows_of(tmp_path / "s.ledger")).ok
+    queries = read_queries(file)
+    read_clips(queries)
+    clip = float(learnt_clip(queries.first) or 0)
     with next(tmp_path.glob("released-m*.csv")).open() as stream:
         rows = [row for row in csv.DictReader(stream) if row["status"] == "fresh"]
     assert len(rows) > 20 or mechanism.startswith('"Budget')

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from tests.runtime.helpers import release, verified
 
 from tidegate.config import Config, ConfigError, parse_config, read_config
 from tidegate.config.document import EXAMPLE
@@ -16,7 +17,6 @@ from tidegate.mechanisms.counters.factorization import Factorization
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.mechanisms.sampled.fast import Fast
 from tidegate.queries.decayed import Exponential
-from tidegate.runtime.stream import open_stream
 
 ONE_COLUMN = 'columns = ["Library"]'
 TWO_COLUMNS = 'columns = ["Library", "Cafeteria"]'
@@ -54,6 +54,7 @@ NAMED: dict[str, tuple[str, dict[str, str]]] = {
 # what has no place in a file yet, and the words of the refusal
 REFUSED = {
     "ClippedHistogram": "columns",
+    "PerLeafOptStream": "mobility|hierarchy",
     "Swellfish": "belong together",
 }
 
@@ -85,10 +86,8 @@ def test_a_file_names_it_and_a_stream_of_it_is_released(name: str, tmp_path: Pat
     """From the file to the released rows and an account that was kept."""
     config = config_of(tmp_path, written(name, *NAMED[name]))
     assert type(config.mechanism).__name__ == name
-    with open_stream(config) as stream:
-        stream.drive(config.open())
-        stream.finish()
-        assert stream.store.verify().ok
+    release(config)
+    assert verified(config.ledger).ok
     assert pl.read_csv(tmp_path / "released.csv", infer_schema_length=None)["step"].n_unique() == 168
 
 
@@ -109,7 +108,7 @@ def test_what_cannot_be_named_is_refused_with_a_reason(name: str, tmp_path: Path
         ("Threshold", "", "Threshold is one release and no stream"),
         ("BudgetAbsorption", 'pan_private = "single"', "adds up its events before the mechanism sees them"),
         ("BudgetDistribution", 'pan_private = "announced"', "one by one from Python"),
-        ("Fast", 'calibration = "paper"', "does not keep its promise"),
+        ("Fast", 'calibration = "paper"', "unknown key 'calibration' in [mechanism]"),
         ("Blocks", "", 'mechanism = { name = "Uniform" }'),
         ("Blocks", 'mechanism = { name = "Tyde" }', "did you mean 'Tide'?"),
         ("Blocks", 'mechanism = { name = "BudgetAbsorption" }', "WEvent or Event for BudgetAbsorption"),

@@ -129,8 +129,6 @@ def test_other_commands_replace_nothing_else(home: Path, capsys: pytest.CaptureF
             "--count",
             "9",
         ],
-        ["plan", "--level", "10", "--picture", data],
-        ["audit", "Uniform", "--picture", data],
         ["audit", "Uniform", "--save", data],
         ["bench", str(home / "compared.csv"), "--out", str(home)],
         ["datasets", "make", "campus", "--out", str(home), "--weeks", "1", "--devices", "10"],

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.runtime.helpers import release, verified
 from typer.testing import CliRunner
 
 from tidegate.cli import app
@@ -21,7 +22,6 @@ from tidegate.config.document import EXAMPLE
 from tidegate.ingest.aggregate import expanded
 from tidegate.ingest.levels import NODES, Levels
 from tidegate.ingest.quantiles import METHODS, Quantiles, Range, best_method, parts_over, squares
-from tidegate.runtime.stream import open_stream
 
 ASKED = 'aggregate = "quantile"\nclip = ["0", "200"]\nquantiles = ["1/2", "9/10"]'
 
@@ -59,10 +59,8 @@ def test_quantiles_are_released_close_to_the_truth(more: str, mechanism: str, tm
     """The median of receipts is about e³ = 20, nine of ten are below 56; the interval is around them."""
     config = receipts(tmp_path, more, mechanism=mechanism)
     assert config.query.answer_labels == ("median", "quantile 0.9")
-    with open_stream(config) as stream:
-        stream.drive(config.open())
-        stream.finish()
-        assert stream.store.verify().ok
+    release(config)
+    assert verified(config.ledger).ok
     released = pl.read_csv(tmp_path / "released.csv", infer_schema_length=None)
     assert released["median"].median() == pytest.approx(20, abs=5)
     assert released["quantile 0.9"].median() == pytest.approx(56, abs=14)

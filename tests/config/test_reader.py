@@ -7,6 +7,7 @@ import pytest
 
 from tidegate.config import ConfigError, parse_config, read_config
 from tidegate.config.document import EXAMPLE
+from tidegate.core.session import Session
 from tidegate.mechanisms import catalogue
 from tidegate.policy import Event, User, WEvent
 
@@ -51,10 +52,10 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
     assert config.ledger == str(tmp_path / "tidegate.ledger")
     assert config.sink.location == "released.csv"
     intake = config.open()
-    run = config.mechanism.start()
+    session = Session(config.mechanism)
     blocks = list(intake)
     assert [row for block in blocks for row in block.values.tolist()][:3] == [[1, 1], [1, 0], [0, 0]]
-    assert sum(len(run.push_batch(block.values).values) for block in blocks) == config.steps.count == 168
+    assert sum(len(session.push_batch(block.values).values) for block in blocks) == config.steps.count == 168
 
 
 def test_the_fingerprint_knows_what_matters() -> None:
@@ -117,24 +118,21 @@ def test_data_are_not_a_configuration(tmp_path: Path) -> None:
         read_config(file)
 
 
-def test_the_printed_calibration_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No command that touches people's data accepts it."""
+def test_parameters_of_a_mechanism_are_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With their types; others are refused with the nearest name."""
     from dataclasses import dataclass
 
     @dataclass(frozen=True)
-    class Printed(catalogue()["Uniform"]):  # type: ignore[misc]
+    class Own(catalogue()["Uniform"]):  # type: ignore[misc]
         """A mechanism with parameters of its own."""
 
-        calibration: str = "sound"
         threshold: float = 1.0
         pair: tuple[int, ...] = ()
 
-    monkeypatch.setattr("tidegate.config.reader.find", lambda name: {"Printed": Printed}.get(name))
-    text = changed('name = "auto"', 'name = "Printed"\nthreshold = 0.5\npair = [1, 2]\ncalibration = "sound"')
+    monkeypatch.setattr("tidegate.config.reader.find", lambda name: {"Own": Own}.get(name))
+    text = changed('name = "auto"', 'name = "Own"\nthreshold = 0.5\npair = [1, 2]')
     mechanism = parse_config(text).mechanism
     assert (mechanism.threshold, mechanism.pair) == (0.5, (1, 2))  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match=r'line .*calibration must be "sound"'):
-        parse_config(text.replace('"sound"', '"paper"'))
     with pytest.raises(ConfigError, match="did you mean 'threshold'"):
         parse_config(text.replace("threshold", "treshold"))
 

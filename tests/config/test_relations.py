@@ -10,7 +10,7 @@ import pytest
 
 from tidegate.config import parse_queries
 from tidegate.config.relations import relations, signs
-from tidegate.runtime.truth import true_values
+from tidegate.report.truth import true_values
 
 HEAD = """
 [source]
@@ -34,6 +34,10 @@ location = "out.csv"
 PLACES = 'column = "place"\ncolumns = ["a", "b", "c"]\n'
 QUERIES = {
     "count1": 'aggregate = "count"\n',
+    "weekly": 'aggregate = "distinct"\nover = 7\n',
+    "monthly": 'aggregate = "distinct"\nover = 30\n',
+    "weeklyplaced": 'aggregate = "distinct"\nover = 7\n' + PLACES,
+    "weeklyplaced2": 'aggregate = "distinct"\nover = 7\nmost = 2\n' + PLACES,
     "count2": 'aggregate = "count"\nmost = 2\n',
     "shared": 'aggregate = "count"\nmost = 2\nweighting = "share"\ngrid = "1/2"\n',
     "placed1": 'aggregate = "count"\n' + PLACES,

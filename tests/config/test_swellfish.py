@@ -11,13 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from tidegate.cli import app
-from tidegate.config import ConfigError, parse_config, read_config
+from tidegate.config import ConfigError, parse_config, read_queries
 from tidegate.config.document import EXAMPLE, SEVERAL
 from tidegate.config.queries import parse_queries
 from tidegate.mechanisms.swellfish.swellfish import Swellfish
-from tidegate.runtime.explanation import explain
-from tidegate.runtime.report import write_report
-from tidegate.runtime.stream import open_stream
+from tidegate.pipeline import open_pipeline, read_stream
+from tidegate.report.explanation import explain
+from tidegate.report.report import write_report
 
 TEXT = """[source]
 location = "load.csv"
@@ -62,18 +62,19 @@ def folder(tmp_path: Path, root: Path) -> Path:
 
 
 def test_a_stream_of_secrets_from_a_file(folder: Path) -> None:
-    """Released, verified, reported, and gone on with; its noise follows the hours."""
-    config = read_config(folder / "tidegate.toml")
-    assert isinstance(config.mechanism, Swellfish)
-    with open_stream(config) as stream:
-        stream.drive(config.open())
-        stream.finish()
-        verdict = stream.store.verify()
-        assert verdict.ok
-        write_report(folder / "report.html", [config], [stream.store], verdict)
+    """Released, verified, reported, and read again; its noise follows the hours."""
+    queries = read_queries(folder / "tidegate.toml")
+    assert isinstance(queries.first.mechanism, Swellfish)
+    with open_pipeline(queries) as pipeline:
+        pipeline.drive(queries.open(pipeline.position))
+        pipeline.finish()
+        verification = pipeline.verify()
+        assert verification.ok
+        write_report(folder / "report.html", list(pipeline.released.values()), verification)
+    assert "Every secret has an account of its own" in (folder / "report.html").read_text()
     released = pl.read_csv(folder / "released.csv", infer_schema_length=None)
     assert released["scale"][4 * 21] > 2 * released["scale"][4 * 12]
-    with open_stream(read_config(folder / "tidegate.toml")) as stream:
+    with read_stream(queries) as stream:
         assert stream.step == 192
 
 
@@ -183,7 +184,7 @@ def test_explain_knows_the_other_policies_too() -> None:
         "a factor of 2.7 at most",
         "one device, a week: ε = 7",
         "day is computed; that costs nothing.",
-        "It is taken for granted that steps close by a public clock",
+        "We assume that steps close by a public clock",
     ):
         assert words in found, words
     several = " ".join(explain(parse_queries(SEVERAL)))

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from tidegate.config import input_columns, parse_config, write_config
+from tidegate.config.keys import THE_END
 from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.ingest.errors import DuplicateHeader, EmptyInput, NotUtf8
 
@@ -31,6 +32,8 @@ def test_a_first_file_from_a_header(tmp_path: Path) -> None:
         "building",
     )
     assert config.query.columns.labels == ("Library", 'the "Attic"')
+    comments = " ".join(line.removeprefix("# ") for line in text.splitlines())
+    assert THE_END in comments
 
 
 def test_types_of_parquet_and_json(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from tidegate.core.account import Account
 from tidegate.core.charges import Charges, Span, span_rows
 from tidegate.core.errors import AccountRefused
+from tidegate.core.parallel_account import ParallelAccount, charges_of_parts
 
 LIMIT = 8
 
@@ -72,22 +75,98 @@ def test_accepts_exactly_what_fits(
         assert accepted == oracle.fits(charges)
 
 
-@given(histories())
-def test_a_halt_fills_every_window(
-    history: tuple[int | None, list[tuple[int, list[int], list[tuple[int, int, int]]]]],
-) -> None:
+class Acted(NamedTuple):
+    """One thing that happens to an account: a gap, units of steps, spans that begin, an event, and whether it halts."""
+
+    gap: int
+    units: list[int]
+    begun: list[tuple[int, int, int]]
+    event: int
+    halts: bool
+
+
+def acts() -> st.SearchStrategy[list[Acted]]:
+    """A history in which anything may happen."""
+    span = st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(1, LIMIT))
+    units = st.lists(st.sampled_from([0, 0, 1, 2, 3, LIMIT]), min_size=1, max_size=7)
+    event = st.sampled_from([0, 0, 1, 3, LIMIT])
+    act = st.builds(
+        Acted, st.sampled_from([0, 0, 1, 4]), units, st.lists(span, max_size=2), event, st.booleans()
+    )
+    return st.lists(act, min_size=1, max_size=8)
+
+
+@given(st.sampled_from([None, 1, 2, 3, 5]), st.sampled_from([None, 20]), acts())
+def test_a_halt_fills_every_window(window: int | None, horizon: int | None, history: list[Acted]) -> None:
     """What a halt charges always fits, and leaves nothing in the windows that end at its steps."""
-    window, pushes = history
-    account = Account(LIMIT, window)
-    for gap, units, _ in pushes:
+    account, ordinal = Account(LIMIT, window, horizon), 0
+    for act in history:
         try:
-            account.apply(account.check(Charges(account.step + 1 + gap, np.array(units))))
+            account.check_event(act.event)
+            account.apply_event(act.event)
         except AccountRefused:
-            first = account.step + 1 + gap
-            last = first + len(units) - 1
-            account.apply(account.check(account.fill(first, last)))
-            spent = int(account.recent().sum()) if window else account.total
-            assert spent == LIMIT
+            pass
+        first = account.step + 1 + act.gap
+        last = first + len(act.units) - 1
+        if horizon is not None and last > horizon:
+            break
+        spans = []
+        for offset, length, cost in act.begun:
+            begin = min(first + offset, last)
+            spans.append(Span(0, ordinal, begin, begin + length, cost))
+            ordinal += 1
+        # a halt begins behind steps that are silent
+        silent = min(act.gap, len(act.units))
+        for begin in range(first, first + silent + 1):
+            filled = account.fill(begin, last).after_silence(begin - first)
+            account.check(filled)
+        filled = account.fill(first, last)
+        for at in range(len(filled.units)):
+            more = filled.units.copy()
+            more[at] += 1
+            with pytest.raises(AccountRefused):
+                account.check(Charges(first, more, filled.spans))
+        try:
+            asked = Charges(first, np.array(act.units), span_rows(spans, 2))
+            account.apply(account.check(filled if act.halts else asked))
+        except AccountRefused:
+            assert not act.halts
+            account.apply(account.check(filled))
+        if act.halts:
+            assert account.spent() == LIMIT
+
+
+@given(
+    st.sampled_from([1, 2, 3, 5]),
+    st.sampled_from([None, 20]),
+    st.lists(
+        st.tuples(
+            st.sampled_from([0, 0, 1, 4]),
+            st.lists(st.tuples(*[st.sampled_from([0, 1, 3, LIMIT])] * 3).map(list), min_size=1, max_size=7),
+            st.integers(0, 2),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+)
+def test_a_halt_fills_every_part(
+    window: int, horizon: int | None, history: list[tuple[int, list[list[int]], int]]
+) -> None:
+    """The same of accounts side by side."""
+    account = ParallelAccount(LIMIT, window, horizon, 3)
+    for gap, rows, quiet in history:
+        first = account.step + 1 + gap
+        last, silent = first + len(rows) - 1, min(quiet, len(rows))
+        if horizon is not None and last > horizon:
+            break
+        filled = account.fill(first + silent, last).after_silence(silent)
+        fits = account.check(filled)
+        try:
+            account.apply(account.check(charges_of_parts(first, np.array(rows))))
+        except AccountRefused:
+            account.apply(fits)
+            if silent < len(rows):
+                assert all(int(part.recent().sum()) == LIMIT for part in account.parts)
 
 
 def test_batches_and_single_charges_agree() -> None:
@@ -98,6 +177,20 @@ def test_batches_and_single_charges_agree() -> None:
     for at, each in enumerate(units):
         one.apply(one.check(Charges(at + 1, np.array([each]))))
     assert (one.total, one.recent().tolist(), one.step) == (many.total, many.recent().tolist(), many.step)
+
+
+@pytest.mark.parametrize("window", [1, 7, 10_000])
+def test_memory_is_one_window(window: int) -> None:
+    """Millions of steps, charged at once or one by one, leave one window of charges."""
+    account = Account(window, window)
+    for _ in range(3):
+        account.apply(account.check(Charges(account.step + 1, np.ones(10**6, dtype=np.int64))))
+    for _ in range(1000):
+        account.apply_next(1, account.check_next(1))
+    assert (account.step, account.total) == (3 * 10**6 + 1000, window)
+    values = [getattr(account, name) for name in Account.__slots__]
+    assert sum(each.nbytes for each in values if isinstance(each, np.ndarray)) == 8 * window
+    assert not any(len(each) for each in values if isinstance(each, dict | list))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,49 +10,34 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidegate import mechanisms as before
-from tidegate._mechanisms.counters.binary_tree import BinaryTree
-from tidegate._mechanisms.pegasus.pegasus import PeGaSus
-from tidegate._mechanisms.plain.blocks import Blocks
-from tidegate._mechanisms.plain.sample import Sample
-from tidegate._mechanisms.plain.uniform import Uniform
-from tidegate._mechanisms.sampled.fast import Fast
-from tidegate._mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.core.errors import Halted
 from tidegate.core.log import MemoryLog
 from tidegate.core.session import Session
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidParameter
-from tidegate.ledger import MemoryLedger
+from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
+from tidegate.mechanisms.plain.blocks import Blocks
+from tidegate.mechanisms.plain.sample import Sample
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.sampled.fast import Fast
+from tidegate.mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.policy import User
 from tidegate.releases import Status
 
 HALF, ONE = User(epsilon="1/2", horizon=5), User(epsilon="1/2", horizon=1)
-KINDS: dict[type, Any] = {
-    before.Uniform: Uniform,
-    before.Sample: Sample,
-    before.Fast: Fast,
-    before.BinaryTree: BinaryTree,
-}
 INNER: dict[str, Any] = {
-    "shared": before.Uniform(HALF, columns=2),
-    "laplace": before.Uniform(HALF, columns=2, noise="laplace"),
-    "sample": before.Sample(
-        User(epsilon="1", horizon=12, adjacency="replace"), columns=3, grid="0.5", every=5
-    ),
-    "gaussian": before.Uniform(User(rho="1/2", horizon=1)),
-    "one": before.Sample(ONE),
-    "fast": before.Fast(User(epsilon="1/2", horizon=20), columns=3, samples=4, noise="laplace"),
-    "fast shared": before.Fast(User(epsilon="1/2", horizon=20), samples=12, noise="cube"),
-    "tree": before.BinaryTree(User(epsilon="1", horizon=8), columns=2, horizon=8),
+    "shared": Uniform(HALF, columns=2),
+    "laplace": Uniform(HALF, columns=2, noise="laplace"),
+    "sample": Sample(User(epsilon="1", horizon=12, adjacency="replace"), columns=3, grid="0.5", every=5),
+    "gaussian": Uniform(User(rho="1/2", horizon=1)),
+    "one": Sample(ONE),
+    "fast": Fast(User(epsilon="1/2", horizon=20), columns=3, samples=4, noise="laplace"),
+    "fast shared": Fast(User(epsilon="1/2", horizon=20), samples=12, noise="cube"),
+    "tree": BinaryTree(User(epsilon="1", horizon=8), columns=2, horizon=8),
 }
-
-
-def moved(old: Any) -> Any:
-    """The same configuration on the new core."""
-    return KINDS[type(old)](**{each.name: getattr(old, each.name) for each in fields(old) if each.init})
 
 
 def rows_of(mechanism: Any, steps: int = 70) -> Any:
@@ -63,21 +47,22 @@ def rows_of(mechanism: Any, steps: int = 70) -> Any:
 
 
 @pytest.mark.parametrize("name", list(INNER))
-def test_blocks_release_what_they_released(name: str) -> None:
-    """In a batch, in odd batches, and with a new session per step; from step 1 and from another one."""
+def test_blocks_release_the_same_however_steps_are_pushed(name: str) -> None:
+    """In a batch, in odd batches, and with a new session per step; from step 1 and from another one.
+
+    tests/transcripts has what they were.
+    """
     inner = INNER[name]
-    old, new, rows = before.Blocks(inner), Blocks(moved(inner)), rows_of(inner)
+    new, rows = Blocks(inner), rows_of(inner)
     with install(FixedEntropy("blocks")):
-        expected, log, session = old.start().push_batch(rows), MemoryLog(), Session(new)
+        expected, log, session = Session(new).push_batch(rows), MemoryLog(), Session(new)
         ways = {
-            "batch": [Session(new).push_batch(rows)],
             "odd": [session.push_batch(rows[a:b]) for a, b in ((0, 1), (1, 4), (4, 26), (26, 33), (33, 70))],
             "single": [Session(new, log).push_batch([row]) for row in rows],
         }
-        late, run = Session(new), old.start()
+        late, run = Session(new), Session(new)
         late.push(rows[0], step=50)
-        run.begin_at(50)
-        run.push(rows[0])
+        run.push_batch(rows[:1], step=50)
         again = late.push_batch(rows[1:30]), run.push_batch(rows[1:30])
     for field in ("values", "status", "source", "scale"):
         wanted = getattr(expected, field)
@@ -90,22 +75,9 @@ def test_blocks_release_what_they_released(name: str) -> None:
     assert verify(log.rows()).ok
 
 
-@pytest.mark.parametrize("name", ["laplace", "sample", "gaussian", "shared"])
-def test_public_charges_are_those_of_the_ledger(name: str) -> None:
-    """What every window has spent, spans included, is the same."""
-    inner = INNER[name]
-    old, new, rows = before.Blocks(inner), Blocks(moved(inner)), rows_of(inner, 40)
-    ledger, session = MemoryLedger(old.policy, old.units), Session(new)
-    run, account = old.start(ledger), session._queries[0].account
-    for row in rows:
-        run.push(row)
-        session.push(row)
-        assert account.remaining() == ledger.remaining(session.step + 1) / ledger.unit
-
-
 def test_what_a_block_decides_is_charged_as_it_is() -> None:
-    """The old ledger paid for a whole block in advance; an account that is nobody else's needs no advance."""
-    new, rows = Blocks(moved(INNER["fast"])), rows_of(INNER["fast"], 100)
+    """A block is not paid in advance: an account that is nobody else's needs no advance."""
+    new, rows = Blocks(INNER["fast"]), rows_of(INNER["fast"], 100)
     units = Session(new).push_batch(rows).units
     blocks = units.reshape(5, 20).sum(axis=1)
     assert blocks.max() <= INNER["fast"].units
@@ -115,7 +87,7 @@ def test_what_a_block_decides_is_charged_as_it_is() -> None:
 @pytest.mark.parametrize("name", list(INNER))
 def test_steps_that_are_passed_over(name: str) -> None:
     """A block begins with the first step after the end of the last one; windows stay within the budget."""
-    mechanism, log = Blocks(moved(INNER[name])), MemoryLog()
+    mechanism, log = Blocks(INNER[name]), MemoryLog()
     steps = [1, 2, 4, 5, 6, 7, 40, 41, 43, 60, 61, 75, 400, *range(430, 460), 2000]
     for place, step in enumerate(steps):
         if place % 3 == 0:
@@ -141,7 +113,7 @@ def test_blocks_have_noise_of_their_own() -> None:
 @pytest.mark.parametrize("name", ["shared", "laplace"])
 def test_a_copied_file(tmp_path: Path, name: str) -> None:
     """Noise that steps share is dropped in a copy, and the next block begins after a window."""
-    mechanism = Blocks(moved(INNER[name]))
+    mechanism = Blocks(INNER[name])
     with Session(mechanism, tmp_path / "log.db") as session:
         session.push_batch(rows_of(mechanism, 8))
     shutil.copy(tmp_path / "log.db", tmp_path / "copy.db")
@@ -176,7 +148,7 @@ def test_a_block_that_spends_too_much_halts() -> None:
 def test_mechanisms_that_need_no_blocks_are_refused() -> None:
     """In one sentence."""
     rescue = RescueDP(User(epsilon="4", horizon=12), columns=4)  # follows what its window has spent
-    for inner in (PeGaSus(User(epsilon="1", horizon=5)), rescue, before.Uniform(HALF)):
+    for inner in (PeGaSus(User(epsilon="1", horizon=5)), rescue):
         with pytest.raises(InvalidParameter, match="without blocks"):
             Blocks(inner)
-    assert Blocks(moved(INNER["laplace"])).policy.budget.total == Fraction(1)
+    assert Blocks(INNER["laplace"]).policy.budget.total == Fraction(1)

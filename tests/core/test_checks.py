@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from every_mechanism import mechanisms, subjects
 from tidegate.core.charges import Charges
 from tidegate.core.mechanism import Output
 from tidegate.errors import InvalidInput
@@ -16,7 +17,6 @@ from tidegate.noise import laplace
 from tidegate.policy import Policy, WEvent
 from tidegate.releases import Status
 from tidegate.testing.checks import CHECKS, NotConforming, check, run_check
-from tidegate.testing.discovery import mechanisms, subjects
 from tidegate.testing.trials import Subject
 
 NAMED = {each.__name__: each for each in CHECKS}

@@ -12,20 +12,6 @@ import numpy as np
 import pytest
 
 import tidegate as tg
-from tidegate._mechanisms.clipping.clipped_average import ClippedAverage
-from tidegate._mechanisms.clipping.clipped_decay import ClippedDecay
-from tidegate._mechanisms.clipping.clipped_histogram import ClippedHistogram
-from tidegate._mechanisms.clipping.clipped_records import ClippedRecords
-from tidegate._mechanisms.clipping.clipped_sum import ClippedSum
-from tidegate._mechanisms.clipping.record_reader import RecordReader
-from tidegate._mechanisms.clipping.threshold import Threshold
-from tidegate._mechanisms.counters.binary_tree import BinaryTree
-from tidegate._mechanisms.counters.sliding_window_tree import SlidingWindowTree
-from tidegate._mechanisms.plain.sample import Sample
-from tidegate._mechanisms.plain.uniform import Uniform
-from tidegate._mechanisms.tide.tide import Tide
-from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
-from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.core import arrays
 from tidegate.core.errors import AccountRefused, Halted
 from tidegate.core.log import MemoryLog
@@ -34,7 +20,21 @@ from tidegate.core.rows import Draws
 from tidegate.core.session import Session, charges_of
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.mechanisms.clipping import threshold as configured
+from tidegate.mechanisms.clipping.clipped_average import ClippedAverage
+from tidegate.mechanisms.clipping.clipped_decay import ClippedDecay
+from tidegate.mechanisms.clipping.clipped_histogram import ClippedHistogram
+from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
+from tidegate.mechanisms.clipping.record_reader import RecordReader
+from tidegate.mechanisms.clipping.threshold import Threshold
+from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
+from tidegate.mechanisms.plain.sample import Sample
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.tide.tide import Tide
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.noise.entropy import current, install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.policy import Event, Policy, WEvent
@@ -233,26 +233,22 @@ def test_ties_at_the_rank() -> None:
 
 
 def test_first_sums_are_those_of_the_first_steps() -> None:
-    """They are released with step m, once, and say of which steps they are; they were the same before."""
+    """They are released with step m, once, and say of which steps they are."""
     mechanism, rows = CLIPPED["first sums"], observations(LAG + 3)
-    old = tg.mechanisms.ClippedSum(POLICY, horizon=400, lag=LAG, above=5, first_sums=True)
     with install(FixedEntropy("first")):
-        run = old.start()
-        run.push_batch(rows)
-        log = MemoryLog()
-        session = Session(mechanism, log)
+        dense = Session(mechanism).push_batch(rows)
+        session = Session(mechanism, MemoryLog())
         steps = [*range(3, LAG + 2), LAG + 5, LAG + 6, LAG + 7, LAG + 8]
         parts = [session.push_batch([row], step=step) for row, step in zip(rows, steps, strict=False)]
     assert [each.revised is not None for each in parts].index(True) == LAG - 1
     assert sum(each.revised is not None for each in parts) == 1
-    assert run.first_sums is not None
-    assert run.clip == parts[-1].clip[-1]
+    assert dense.clip[-1] == parts[-1].clip[-1]
     known = parts[LAG - 1].revised
     pushed = np.array(steps[:LAG]) - steps[0]
     assert known.first_step == steps[0]
     assert len(known) == pushed[-1] + 1
-    assert np.array_equal(known.values[pushed], run.first_sums.values)
-    assert np.array_equal(known.scale[pushed], run.first_sums.scale)
+    assert np.array_equal(known.values[pushed], dense.revised.values)
+    assert np.array_equal(known.scale[pushed], dense.revised.scale)
     assert set(np.delete(known.status, pushed).tolist()) == {int(Status.SILENT)}
     assert sum(each.revised is not None for each in session.releases()) == 1
 
@@ -366,13 +362,7 @@ def test_a_horizon_is_refused_before_a_word_is_drawn(mechanism: Any, length: int
 
 
 def test_what_is_not_private_is_refused() -> None:
-    """Printed calibrations have no account that could hold them."""
-    policy = Event(epsilon="4", delta="1e-3", max_change=500, adjacency="replace")
-    named: dict[str, Any] = {"exceeding": "0.1", "too_low": 0.1, "calibration": "paper"}
-    with pytest.raises(InvalidParameter, match="calibration"):
-        ClippedSum(policy, horizon=2000, lag=30, threshold="smooth", **named)
-    with pytest.raises(InvalidParameter, match="calibration"):
-        Threshold(policy, sample=30, method="smooth", **named)
+    """A δ that would be composed, samples that never end, users, and bounds beside those of bins."""
     with pytest.raises(InvalidParameter, match="drop delta"):
         Threshold(replace(POLICY, delta="1e-6"), sample=30, above=3)
     with pytest.raises(InvalidParameter, match="sample"):
@@ -380,7 +370,7 @@ def test_what_is_not_private_is_refused() -> None:
     with pytest.raises(InvalidParameter, match="policy"):
         Threshold(tg.User(epsilon="1", max_change=9, horizon=50), sample=30, above=3)
     given: dict[str, Any] = {"policy": POLICY, "build": Sample, "bins": BINS, "learn": LEARN}
-    for refused in ({"clamp": 50}, {"rounding": "nearest"}, {"build": tg.mechanisms.Uniform}):
+    for refused in ({"clamp": 50}, {"rounding": "nearest"}):
         with pytest.raises(InvalidParameter):
             ClippedRecords(**{**given, **refused})
 
@@ -455,31 +445,6 @@ def test_sums_are_cut_where_they_are_no_longer_exact() -> None:
         session.push(row + np.eye(1, len(row), dtype=np.int64)[0])
 
 
-@pytest.mark.parametrize("name", list(BUILT))
-def test_records_are_released_as_before(name: str) -> None:
-    """Against the old core, which has the same mechanisms: releases, charges, spans of time that are silent, the clip."""
-    new, rows = recorded(name), receipts(64)
-    olds: dict[str, Any] = {
-        "tree": lambda policy: tg.mechanisms.BinaryTree(policy, horizon=400),
-        "plain": lambda policy: tg.mechanisms.Uniform(policy, noise="laplace"),
-        "shared": lambda policy: tg.mechanisms.Uniform(policy, noise="cube"),
-        "sampled": tg.mechanisms.Sample,
-        "sliding": lambda policy: tg.mechanisms.SlidingWindowTree(policy, window=6),
-        "absorbing": tg.mechanisms.BudgetAbsorption,
-        "distributing": tg.mechanisms.BudgetDistribution,
-        "tide": tg.mechanisms.Tide,
-    }
-    old = tg.mechanisms.clipped_records.ClippedRecords(POLICY, build=olds[name], bins=BINS, learn=LEARN)
-    with install(FixedEntropy("before")):
-        run = old.start()
-        expected = run.push_batch(rows)
-        found = Session(new).push_batch(rows)
-    for field in ("values", "status", "scale"):
-        assert np.array_equal(getattr(expected, field), getattr(found, field), equal_nan=True), field
-    assert run.clip == found.clip[-1] < BOUND
-    assert found.unit * new.units == POLICY.budget.total
-
-
 class Means:
     """Deviations from the middle of the clip, and counts that weigh as much: what means are made of."""
 
@@ -498,28 +463,19 @@ class Means:
 
 @pytest.mark.parametrize("name", ["tree", "plain", "absorbing"])
 def test_readings_with_other_columns_than_records_have(name: str) -> None:
-    """Records of two columns, of which four numbers are released; as before."""
+    """Records of two columns, of which four numbers are released, however they are pushed."""
     kinds: dict[str, Any] = {
-        "tree": lambda module, policy: module["tree"](policy, columns=4, horizon=400),
-        "plain": lambda module, policy: module["plain"](policy, columns=4, noise="laplace"),
-        "absorbing": lambda module, policy: module["absorbing"](policy, columns=4),
-    }
-    now = {"tree": BinaryTree, "plain": Uniform, "absorbing": BudgetAbsorption}
-    old = {
-        "tree": tg.mechanisms.BinaryTree,
-        "plain": tg.mechanisms.Uniform,
-        "absorbing": tg.mechanisms.BudgetAbsorption,
+        "tree": lambda policy: BinaryTree(policy, columns=4, horizon=400),
+        "plain": lambda policy: Uniform(policy, columns=4, noise="laplace"),
+        "absorbing": lambda policy: BudgetAbsorption(policy, columns=4),
     }
     bins, steps = ValueBins(BOUND, columns=2), np.arange(900) % 60
     rows = bins.counted(steps, np.arange(900) % 2, np.arange(900) % 37, steps=60)
     policy = WEvent(epsilon="6", w=W, max_change=2 * BOUND)
     named: dict[str, Any] = {"bins": bins, "learn": LEARN, "reading": Means()}
     with install(FixedEntropy("means")):
-        before = tg.mechanisms.clipped_records.ClippedRecords(
-            policy, build=lambda policy: kinds[name](old, policy), **named
-        )
-        expected, log = before.start().push_batch(rows), MemoryLog()
-        mechanism = ClippedRecords(policy, build=lambda policy: kinds[name](now, policy), **named)
+        mechanism, log = ClippedRecords(policy, build=kinds[name], **named), MemoryLog()
+        expected = Session(mechanism).push_batch(rows)
         parts = [Session(mechanism, log).push_batch(rows[at : at + 7]) for at in range(0, 60, 7)]
     assert expected.values.shape == (60, 4)
     for field in ("values", "status", "scale"):
@@ -619,12 +575,3 @@ def test_records_do_not_add_to_the_size_of_a_sample(name: str) -> None:
     assert state.sample.shape == (BINS.width if name == "tree" else len(BINS.ends),)
     session.push_batch(receipts(3))
     assert not state.sample.any()
-
-
-def test_what_is_moved_describes_itself_the_same() -> None:
-    """A configuration is the same on both cores."""
-    old = tg.mechanisms.ClippedSum(POLICY, horizon=400, lag=LAG, above=5)
-    assert CLIPPED["sum"].describe() == old.describe()
-    threshold = CLIPPED["threshold"].describe()
-    assert threshold["mechanism"] == "Threshold"
-    assert threshold["sample"] == LAG

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import tidegate as tg
-from tidegate._mechanisms.counters.binary_tree import BinaryTree
-from tidegate._mechanisms.counters.factorization import Factorization
-from tidegate._mechanisms.counters.hybrid_tree import HybridTree
-from tidegate._mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate.core import arrays
 from tidegate.core.rows import Draws
 from tidegate.core.session import Session
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidInput
+from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.counters.factorization import Factorization
+from tidegate.mechanisms.counters.hybrid_tree import HybridTree
+from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate.noise.entropy import current, install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.queries.decayed import Exponential, Polynomial, Window

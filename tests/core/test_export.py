@@ -14,49 +14,49 @@ import pytest
 
 import tidegate as tg
 from tidegate import mechanisms as before
-from tidegate._mechanisms.clipping.clipped_average import ClippedAverage
-from tidegate._mechanisms.clipping.clipped_decay import ClippedDecay
-from tidegate._mechanisms.clipping.clipped_histogram import ClippedHistogram
-from tidegate._mechanisms.clipping.clipped_sum import ClippedSum
-from tidegate._mechanisms.counters.binary_tree import BinaryTree
-from tidegate._mechanisms.counters.factorization import Factorization
-from tidegate._mechanisms.counters.hybrid_tree import HybridTree
-from tidegate._mechanisms.counters.sliding_window_tree import SlidingWindowTree
-from tidegate._mechanisms.optstream.fourier import Fourier
-from tidegate._mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
-from tidegate._mechanisms.optstream.opt_stream import OptStream
-from tidegate._mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
-from tidegate._mechanisms.pegasus.backward_smoothing import BackwardSmoothing
-from tidegate._mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
-from tidegate._mechanisms.pegasus.pegasus import PeGaSus
-from tidegate._mechanisms.plain.blocks import Blocks
-from tidegate._mechanisms.plain.sample import Sample
-from tidegate._mechanisms.plain.uniform import Uniform
-from tidegate._mechanisms.sampled.fast import Fast
-from tidegate._mechanisms.sampled.rescue_dp import RescueDP
-from tidegate._mechanisms.swellfish.swellfish import Swellfish
-from tidegate._mechanisms.tide.tide import Tide
-from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
-from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
-from tidegate.core import export
 from tidegate.core.account import Account
 from tidegate.core.charges import Charges, Span, span_rows
 from tidegate.core.errors import Halted
-from tidegate.core.export import ExportFailed, Loss, dp_events, loss_distribution, losses, windows
 from tidegate.core.log import MemoryLog
 from tidegate.core.mechanism import empty_output
 from tidegate.core.session import Session
 from tidegate.core.verify import verify
+from tidegate.mechanisms.clipping.clipped_average import ClippedAverage
+from tidegate.mechanisms.clipping.clipped_decay import ClippedDecay
+from tidegate.mechanisms.clipping.clipped_histogram import ClippedHistogram
+from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
+from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.counters.factorization import Factorization
+from tidegate.mechanisms.counters.hybrid_tree import HybridTree
+from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
+from tidegate.mechanisms.optstream.fourier import Fourier
+from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
+from tidegate.mechanisms.optstream.opt_stream import OptStream
+from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
+from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing
+from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
+from tidegate.mechanisms.plain.blocks import Blocks
+from tidegate.mechanisms.plain.sample import Sample
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.sampled.fast import Fast
+from tidegate.mechanisms.sampled.rescue_dp import RescueDP
+from tidegate.mechanisms.swellfish.swellfish import Swellfish
+from tidegate.mechanisms.tide.tide import Tide
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
+from tidegate.pipeline import losses as export
+from tidegate.pipeline.losses import ExportFailed, Loss, dp_events, loss_distribution, losses, windows
 from tidegate.releases import Status
 
 MOVED: dict[Any, Any] = {
     getattr(before, new.__name__): new
     for new in (
         Uniform, Sample, Blocks, BudgetAbsorption, BudgetDistribution, PeGaSus, HierarchicalPeGaSus, BackwardSmoothing,
-        OptStream, HierarchicalOptStream, Fourier, BinaryTree, HybridTree, SlidingWindowTree, Factorization, Fast,
-        RescueDP, Swellfish, Tide, ClippedSum, ClippedAverage, ClippedDecay, ClippedHistogram,
+        OptStream, HierarchicalOptStream, PerLeafOptStream, Fourier, BinaryTree, HybridTree, SlidingWindowTree,
+        Factorization, Fast, RescueDP, Swellfish, Tide, ClippedSum, ClippedAverage, ClippedDecay, ClippedHistogram,
     )
 }  # fmt: skip
 STEPS = 40
@@ -74,8 +74,7 @@ def moved(old: Any) -> Any:
     named = {each.name: getattr(old, each.name) for each in fields(old) if each.init}
     if isinstance(old, before.Blocks):
         named["mechanism"] = moved(old.mechanism)
-    per_leaf = isinstance(old, before.HierarchicalOptStream) and old.per_leaf
-    return (PerLeafOptStream if per_leaf else MOVED[type(old)])(**named)
+    return MOVED[type(old)](**named)
 
 
 def charged(old: Any) -> MemoryLog:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,19 +17,20 @@ import pytest
 from tests.runtime.conftest import Postgres, postgres  # noqa: F401  a fixture
 
 import tidegate as tg
-from tidegate._mechanisms.plain.uniform import Uniform
-from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
-from tidegate._mechanisms.w_event.budget_distribution import BudgetDistribution
-from tidegate.core import arrays, commit
+from tidegate.core import arrays, commit, place, sqlite_log
 from tidegate.core.errors import Fenced, LogDamaged, LogMismatch, SessionClosed
 from tidegate.core.log import Log, MemoryLog
 from tidegate.core.postgres_log import Group, PostgresLog
-from tidegate.core.session import Session
+from tidegate.core.session import Session, Standing
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidParameter
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
+from tidegate.pipeline.logs import LogReader, open_log
 from tidegate.releases import Status
 from tidegate.servers.postgres import ServerAway
 from tiers import slow
@@ -103,6 +108,213 @@ def test_two_writers_and_a_stale_one(new_log: Callable[[], Log]) -> None:
     assert verify(new_log().rows()).step == 2
 
 
+# files ----------------------------------------------------------------------------------------------------------------
+
+
+def opened_elsewhere(path: Path) -> int:
+    """Another process opens a log, and closes it; the commits that it has seen."""
+    look = f"from tidegate.core.sqlite_log import SQLiteLog; log = SQLiteLog({str(path)!r})"
+    look += "; print(len(list(log.rows()))); log.close()"
+    return int(subprocess.run([sys.executable, "-c", look], capture_output=True, check=True).stdout)
+
+
+@pytest.mark.parametrize("how", ["log", "open_log", "reader"])
+def test_a_log_that_is_opened_again_keeps_its_locks(tmp_path: Path, how: str) -> None:
+    """To close a descriptor of a file ends all locks of its process; then who closes last removes what others write."""
+    path = tmp_path / "log.db"
+    session = Session(mechanisms()["semiorder"], path)
+    {"log": SQLiteLog, "open_log": open_log, "reader": LogReader}[how](str(path)).close()
+    assert opened_elsewhere(path) == 1
+    session.push(ROWS[0])
+    assert opened_elsewhere(path) == 2
+    rival = Session(mechanisms()["semiorder"], path)
+    rival.push(ROWS[1])
+    with pytest.raises(Fenced):
+        session.push(ROWS[1])
+
+
+@pytest.mark.parametrize("how", ["read", "removed", "moved", "replaced", "linked"])
+def test_what_others_would_not_see_is_not_released(tmp_path: Path, how: str) -> None:
+    """Somebody reads the file in this process, so that its locks are gone, or moves it: the next push says so."""
+    path, other = tmp_path / "log.db", tmp_path / "other.db"
+    session = Session(mechanisms()["semiorder"], path)
+    session.push(ROWS[0])
+    if how == "read":
+        path.read_bytes()
+        opened_elsewhere(path)
+    elif how == "removed":
+        Path(f"{path}-wal").unlink()
+    elif how == "linked":
+        os.link(path, other)
+    else:
+        path.rename(other)
+        if how == "replaced":
+            shutil.copy(other, path)
+    with pytest.raises(LogMismatch, match="moved, replaced, removed or linked"):
+        session.push(ROWS[1])
+    assert session.closed
+
+
+def test_a_file_without_a_write_ahead_log_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where SQLite cannot have one, nothing would notice that the file was replaced."""
+
+    class Elsewhere(sqlite3.Connection):
+        """A file system without shared memory."""
+
+        def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
+            return super().execute(sql.replace("journal_mode = WAL", "journal_mode"), parameters)
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(
+        sqlite_log.sqlite3, "connect", lambda *args, **more: connect(*args, **more, factory=Elsewhere)
+    )
+    with pytest.raises(LogMismatch, match=r"cannot have a write-ahead log .*'delete'.*local disk"):
+        SQLiteLog(tmp_path / "log.db")
+
+
+def test_a_copy_with_the_inode_of_a_removed_file_drops_noise_to_come(tmp_path: Path) -> None:
+    """A file system gives the inode of a removed file to the next one: then the two are told apart by their birth."""
+    path, copy = tmp_path / "log.db", tmp_path / "copy.db"
+    mechanism = mechanisms()["cube"]
+    with Session(mechanism, path) as session:
+        session.push(ROWS[0])
+    shutil.copy(path, copy)
+    with Session(mechanism, path) as session:
+        assert session.push(ROWS[1]).status == Status.FRESH  # the same file
+    inode = path.stat().st_ino
+    path.unlink()
+    for _ in range(100):
+        shutil.copy(copy, path)
+        if path.stat().st_ino == inode or place.born(path) == 0:
+            break
+        path.rename(tmp_path / f"{path.stat().st_ino}.other")
+    if place.born(path) == 0:
+        pytest.skip("this file system does not know when files were made")
+    with Session(mechanism, path) as session:
+        assert session.push(ROWS[1]).status == Status.SILENT
+
+
+def overwritten(source: Path, target: Path) -> None:
+    """Write a copy over a file, which stays the same one; nothing has it open."""
+    before = target.stat().st_ino
+    shutil.copyfile(source, target)
+    assert target.stat().st_ino == before
+
+
+@pytest.mark.parametrize("pushes", [1, 5])
+def test_an_older_copy_over_the_same_file_drops_noise_to_come(tmp_path: Path, pushes: int) -> None:
+    """Its noise to come was used already: another release with it would show the exact difference of two inputs."""
+    path, older, newer = (tmp_path / name for name in ("log.db", "older.db", "newer.db"))
+    mechanism = mechanisms()["cube"]
+    with Session(mechanism, path) as session:
+        session.push(ROWS[0])
+    shutil.copyfile(path, older)
+    with Session(mechanism, path) as session:
+        for row in ROWS[1 : 1 + pushes]:
+            assert session.push(row).status == Status.FRESH
+    shutil.copyfile(path, newer)
+    overwritten(older, path)
+    with Session(mechanism, path) as session:
+        assert [session.push(row).status for row in ROWS[1:13]] == [Status.SILENT] * 11 + [Status.FRESH]
+    with Session(mechanism, path) as session:  # from here on it is the log
+        assert session.push(ROWS[13]).status == Status.FRESH
+        assert verify(SQLiteLog(path).rows()).ok
+    overwritten(
+        newer, path
+    )  # and what was there before is a copy, although it has a larger number than the older one
+    with Session(mechanism, path) as session:
+        assert session.push(ROWS[1]).status == Status.SILENT
+
+
+def test_an_older_copy_of_the_same_opening_drops_noise_to_come(tmp_path: Path) -> None:
+    """The copy was made between two pushes of one session, and the process was killed."""
+    path, older = tmp_path / "log.db", tmp_path / "older.db"
+    mechanism = mechanisms()["semiorder"]
+    if (child := os.fork()) == 0:
+        try:
+            session = Session(mechanism, path)
+            session.push(ROWS[0])
+            subprocess.run(["cp", path, older], check=True)
+            subprocess.run(["cp", f"{path}-wal", f"{older}-wal"], check=True)
+            session.push(ROWS[1])
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    overwritten(older, path)
+    overwritten(Path(f"{older}-wal"), Path(f"{path}-wal"))
+    with Session(mechanism, path) as session:
+        assert session.step == 1
+        assert session.push(ROWS[1]).status == Status.SILENT
+
+
+@pytest.mark.parametrize("how", ["removed", "cut", "another", "moved alone"])
+def test_a_log_without_its_number_drops_noise_to_come(tmp_path: Path, how: str) -> None:
+    """What stands beside a log is lost, or is another log's."""
+    path, other, mechanism = tmp_path / "log.db", tmp_path / "other.db", mechanisms()["semiorder"]
+    for each in (path, other):
+        with Session(mechanism, each) as session:
+            session.push(ROWS[0])
+    beside = Path(f"{path}{place.ENDING}")
+    if how == "removed":
+        beside.unlink()
+    elif how == "cut":
+        beside.write_bytes(beside.read_bytes()[:20])
+    elif how == "another":
+        beside.write_bytes(Path(f"{other}{place.ENDING}").read_bytes())
+    else:
+        path = path.rename(tmp_path / "moved.db")
+    for expected in (Status.SILENT, Status.SILENT, Status.SILENT, Status.FRESH):
+        with Session(mechanism, path) as session:
+            assert session.push(ROWS[1]).status == expected
+
+
+def test_a_log_that_is_ahead_of_its_number_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process was killed, or the power failed, before the number was written: the log has more commits."""
+    path, mechanism = tmp_path / "log.db", mechanisms()["semiorder"]
+
+    def killed(self: place.Place, number: int) -> None:
+        raise KeyboardInterrupt
+
+    with Session(mechanism, path) as session:
+        session.push(ROWS[0])
+        with monkeypatch.context() as patched:
+            patched.setattr(place.Place, "note", killed)
+            with pytest.raises(KeyboardInterrupt):
+                session.push(ROWS[1])
+    beside = Path(f"{path}{place.ENDING}")
+    assert place.NUMBER.unpack(beside.read_bytes()[place.MARK_BYTES :]) == (1,)
+    with Session(mechanism, path) as session:
+        assert place.NUMBER.unpack(beside.read_bytes()[place.MARK_BYTES :]) == (2,)
+        assert session.step == 2
+        assert session.push(ROWS[2]).status == Status.FRESH
+
+
+def test_both_files_may_be_moved(tmp_path: Path) -> None:
+    """Then it is the same log."""
+    path, mechanism = tmp_path / "log.db", mechanisms()["semiorder"]
+    with Session(mechanism, path) as session:
+        session.push(ROWS[0])
+    Path(f"{path}{place.ENDING}").rename(tmp_path / f"moved.db{place.ENDING}")
+    with Session(mechanism, path.rename(tmp_path / "moved.db")) as session:
+        assert session.push(ROWS[1]).status == Status.FRESH
+
+
+def test_a_log_is_found_by_another_name_and_from_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A symbolic link, and a path that is relative to where the process was."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link.db").symlink_to(tmp_path / "folder" / "log.db")
+    monkeypatch.chdir(tmp_path)
+    with Session(mechanisms()["laplace"], "link.db") as session:
+        monkeypatch.chdir("/")
+        for row in ROWS[:9]:
+            session.push(row)
+    assert len(list(SQLiteLog(tmp_path / "folder" / "log.db").rows())) == 10
+
+
 # in memory ------------------------------------------------------------------------------------------------------------
 
 
@@ -134,7 +346,7 @@ def test_a_memory_log_keeps_one_secret() -> None:
     for row in ROWS[:10]:
         session.push(row)
         log.load()
-    assert list(log._secrets) == [session.head]
+    assert [commit.number for commit in log._commits.values() if commit.secret is not None] == [10]
 
 
 def test_the_log_of_a_session_in_memory_is_bounded() -> None:
@@ -149,9 +361,24 @@ def test_the_log_of_a_session_in_memory_is_bounded() -> None:
             session.push(ROWS[0])
         heads.add(session.head)
     assert len(heads) == 400
-    assert W <= len(log._rows) <= 2 * W + 1
+    assert W <= len(log._commits) <= 2 * W + 1
+    assert len(log._seen) <= 2 * W + 2
     assert sum(len(each) for each in session.releases()) >= W
     assert [row.number for row in log.rows(399)] == [399, 400]
+
+
+def test_a_log_that_has_dropped_commits_is_not_opened_again() -> None:
+    """Its steps are fewer than the window, so it has forgotten charges that an amendment must count."""
+    log = MemoryLog(1)
+    session = Session(mechanisms()["laplace"], log)
+    Session(mechanisms()["laplace"], log)  # nothing is dropped yet
+    for row in ROWS[: 2 * W]:
+        session.push(row)
+    other = Uniform(tg.WEvent(epsilon="1", w=W), columns=2, noise="laplace")
+    for mechanism, amend in ((mechanisms()["laplace"], False), (other, True)):
+        with pytest.raises(LogMismatch, match="has dropped commits"):
+            Session(mechanism, log, amend=amend)
+    session.push(ROWS[0])  # who writes it goes on
 
 
 def test_a_bounded_log_releases_what_an_unbounded_one_does() -> None:
@@ -217,13 +444,8 @@ def test_records_behind_each_other_are_one() -> None:
 
 
 def test_opening_reads_one_window_of_a_long_log(tmp_path: Path) -> None:
-    """A head is found by an index, and the rows of the last window by the primary key."""
+    """A head is found by an index, and the rows of the last window by the primary key: as many in a longer log."""
     mechanism, path = mechanisms()["laplace"], tmp_path / "log.db"
-    with Session(mechanism, path) as session:
-        for _ in range(3):
-            for row in ROWS:
-                session.push(row)
-        head = session.head
     read: list[int] = []
 
     class Counting(SQLiteLog):
@@ -232,8 +454,18 @@ def test_opening_reads_one_window_of_a_long_log(tmp_path: Path) -> None:
                 read.append(row.number)
                 yield row
 
-    Session(mechanism, Counting(path), head=head).close()
-    assert len(read) <= W + 3
+    lengths = []
+    for _ in range(3):
+        with Session(mechanism, path) as session:
+            for row in ROWS:
+                session.push(row)
+            head = session.head
+        read.clear()
+        Session(mechanism, Counting(path), head=head).close()
+        lengths.append(len(read))
+    # the description, the last window for the account, and as many for the intervals
+    assert set(lengths) == {lengths[0]}
+    assert lengths[0] <= 2 * W + 2
     log = SQLiteLog(path)
     plan = log._reader.execute("EXPLAIN QUERY PLAN SELECT 1 FROM log WHERE head = ?", (head,)).fetchall()
     assert "log_head" in str(plan)
@@ -431,7 +663,7 @@ def test_many_requests_are_one_statement(postgres: Postgres) -> None:  # noqa: F
         Session(mechanisms()["laplace"], log)
         loaded = log.load()
         assert loaded is not None
-        made = commit.Commit(1, commit.PUSHED, 1, 1, b"c", b"r", b"secret")
+        made = commit.Commit(1, commit.PUSHED, 1, 1, commit.Written(b"c", b"r"), b"position", Standing(0, []))
         requests.append(log.request(loaded.row.head, made))
     requests[1].expected = bytes(32)
     requests[2].row = requests[2].row._replace(number=0)  # is there already: the server refuses the row

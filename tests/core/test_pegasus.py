@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidegate._mechanisms.pegasus.backward_smoothing import BackwardSmoothing
-from tidegate._mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
-from tidegate._mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.core.errors import AccountRefused, Halted
 from tidegate.core.log import MemoryLog
 from tidegate.core.session import Session
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.verify import verify
-from tidegate.errors import InvalidParameter
-from tidegate.mechanisms.pegasus.kernels import grouper as loop
+from tidegate.mechanisms.pegasus import grouper as loop
+from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing
+from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.policy import Event, User, WEvent
@@ -192,9 +191,9 @@ def test_a_halt_and_a_copy_drop_open_groups(mechanism: Any, tmp_path: Path) -> N
     silent = copied.status == int(Status.SILENT)
     assert silent.sum() == (W - 1 if mechanism.noise_in_state else 0)
     with Session(mechanism, SQLiteLog(tmp_path / "one.db")) as session, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidegate._mechanisms.pegasus.pegasus.Output", None)
-        patch.setattr("tidegate._mechanisms.pegasus.backward_smoothing.Output", None)
-        patch.setattr("tidegate._mechanisms.pegasus.hierarchical_pegasus.empty_output", None)
+        patch.setattr("tidegate.mechanisms.pegasus.pegasus.Output", None)
+        patch.setattr("tidegate.mechanisms.pegasus.backward_smoothing.Output", None)
+        patch.setattr("tidegate.mechanisms.pegasus.hierarchical_pegasus.empty_output", None)
         with pytest.raises(Halted):
             session.push_batch(rows[:3])
     with Session(mechanism, SQLiteLog(tmp_path / "one.db")) as session:
@@ -221,17 +220,3 @@ def test_users_have_a_horizon_and_no_second_chance() -> None:
     session.push_batch(np.ones((9, 4), dtype=np.int64))
     with pytest.raises(AccountRefused):
         session.push([1, 1, 1, 1])
-
-
-def test_the_printed_test_of_pruning_is_refused() -> None:
-    """It is not private for four levels or more."""
-    with pytest.raises(InvalidParameter, match="calibration"):
-        HierarchicalPeGaSus(POLICY, hierarchy=TREE, calibration="paper")
-
-
-def test_logs_hold_open_groups() -> None:
-    """A state without raw counts is not promised where there is none."""
-    with pytest.raises(InvalidParameter, match="snapshots"):
-        PeGaSus(POLICY, snapshots="closed")
-    with pytest.raises(InvalidParameter, match="snapshots"):
-        HierarchicalPeGaSus(POLICY, hierarchy=TREE, snapshots="closed")

@@ -9,11 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidegate._mechanisms.optstream.fourier import Fourier
-from tidegate._mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
-from tidegate._mechanisms.optstream.opt_stream import OptStream
-from tidegate._mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
-from tidegate._mechanisms.optstream.periods import Revised
 from tidegate.core.errors import AccountRefused, Halted
 from tidegate.core.log import MemoryLog
 from tidegate.core.session import Session
@@ -21,6 +16,11 @@ from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.optstream.feature_trees import parts, whole_period
+from tidegate.mechanisms.optstream.fourier import Fourier
+from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
+from tidegate.mechanisms.optstream.opt_stream import OptStream
+from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
+from tidegate.mechanisms.optstream.periods import Revised
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.noise.laws import LEFT
@@ -210,12 +210,12 @@ def test_a_horizon_is_refused_before_a_word_is_drawn(mechanism: Any, monkeypatch
     with install(FixedEntropy("horizon")):
         session = Session(ending)
         session.push_batch(rows[: last - 1])
-        kept = session._queries[0].stored(session._queries[0].account.standing())
+        kept = session._queries[0].stands().encoded()
         monkeypatch.setattr(type(ending), "advance", lambda *_: pytest.fail("noise was drawn"))
         with pytest.raises(AccountRefused):
             session.push_batch(rows[:2])
         monkeypatch.undo()
-        assert kept == session._queries[0].stored(session._queries[0].account.standing())
+        assert kept == session._queries[0].stands().encoded()
         assert len(session.push_batch(rows[:1])) == 1
 
 
@@ -296,24 +296,10 @@ def test_charges_do_not_depend_on_data(mechanism: Any) -> None:
     assert charges[0] == charges[1]
 
 
-def test_printed_calibrations_are_refused() -> None:
-    """They have no account that could hold them."""
-    for kind, named in (
-        (OptStream, {"policy": POLICY}),
-        (Fourier, {"policy": POLICY}),
-        (HierarchicalOptStream, {"policy": POLICY, "hierarchy": TREE}),
-        (PerLeafOptStream, {"policy": POLICY, "hierarchy": TREE}),
-    ):
-        with pytest.raises(InvalidParameter, match="calibration"):
-            kind(**named, calibration="paper")
-
-
 def test_samples_per_leaf_are_for_fixed_units() -> None:
     """A unit that moves could meet a sample at each step of a window."""
-    with pytest.raises(InvalidParameter, match="per_leaf"):
+    with pytest.raises(InvalidParameter, match="mobility"):
         PerLeafOptStream(POLICY, hierarchy=TREE, samples=3)
-    with pytest.raises(InvalidParameter, match="PerLeafOptStream"):
-        HierarchicalOptStream(FIXED, hierarchy=TREE, samples=3, adaptive=True, per_leaf=True)
 
 
 def test_huge_values_and_huge_windows() -> None:
@@ -325,3 +311,22 @@ def test_huge_values_and_huge_windows() -> None:
     session.push_batch(np.full((1999, 1), 2**53))
     sums = session._queries[0].state.sums
     assert 2**61 < int(sums[0, 0]) < 2**63 - 1
+
+
+def test_samples_of_other_leaves_say_nothing_of_a_leaf() -> None:
+    """Final values of leaves with their own samples are surest at the ends of a period, which all leaves measure."""
+    releases = Session(PERIODIC["per leaf"]).push_batch(np.full((8 * W, 3), 400))
+    radius = releases.revised.radius(0.9)[-W:, -1]
+    assert radius[2] >= radius[0]
+    assert PERIODIC["per leaf"].samples_apart
+    assert not PERIODIC["hierarchy, adaptive"].samples_apart
+
+
+def test_intervals_are_known_after_the_end_cuts_a_period_short(mechanism: Any) -> None:
+    """Nobody has asked for them before; the steps of the last period have some, too."""
+    session = Session(mechanism)
+    releases = session.push_batch(stream(2 * W + W // 2, mechanism.columns, 1))
+    ended = session.finish()
+    assert releases.radius(0.9).shape == releases.values.shape
+    if ended is not None and ended.revised is not None:
+        assert ended.revised.radius(0.9).shape == ended.revised.values.shape

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 
 import tidegate as tg
-from tidegate._mechanisms.plain.uniform import Uniform
-from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.core.account import Account
 from tidegate.core.charges import NO_SPANS, Charges, Span, span_rows
 from tidegate.core.errors import AccountRefused, LogDamaged, Refusal
 from tidegate.core.log import MemoryLog
 from tidegate.core.parallel_account import ParallelAccount, charges_of_parts
-from tidegate.core.refusals import explain_refusal
 from tidegate.core.secrets_account import SecretsAccount
 from tidegate.core.session import Session
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidParameter
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
+from tidegate.pipeline.refusals import explain_refusal
 from tidegate.policy import Secret, Specification
 
 

@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidegate._mechanisms.plain.uniform import Uniform
-from tidegate._mechanisms.sampled.fast import Fast
-from tidegate._mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.core.log import MemoryLog
 from tidegate.core.session import Session
 from tidegate.core.verify import verify
-from tidegate.errors import InvalidParameter
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.sampled.fast import Fast
 from tidegate.mechanisms.sampled.pid import Pid
+from tidegate.mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.noise.entropy import UNBUFFERED, install
 from tidegate.noise.laws import DRAWN, TAKEN, most_named
-from tidegate.policy import User, WEvent
+from tidegate.policy import WEvent
 
 HURRY = Pid(shortest=1, longest=1)  # asks for every step
 W = 30
@@ -122,12 +121,3 @@ def test_the_number_of_spans_is_public() -> None:
         assert len(spans) == most_named(shared.law, W, 90)
         named = spans[spans[:, 4] > 0].tolist()
         assert all(before[1] < after[1] and before[3] < after[2] for before, after in pairwise(named))
-
-
-@pytest.mark.parametrize("kind", [Fast, RescueDP])
-def test_times_of_their_own_are_refused(kind: Any) -> None:
-    """The printed calibration has no account that could hold it."""
-    for policy in (WEvent(epsilon="1", w=W), User(epsilon="1", horizon=W)):
-        assert kind(policy, columns=1, calibration="paper").columns == 1
-        with pytest.raises(InvalidParameter, match="calibration"):
-            kind(policy, columns=2, calibration="paper")

@@ -18,20 +18,22 @@ import numpy as np
 import pytest
 
 import tidegate as tg
-from tidegate._mechanisms.plain.uniform import Uniform
-from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
-from tidegate.core.charges import Charges
-from tidegate.core.commit import AMENDED, HALTED, RESTARTED, Commit
+from tidegate.core.account import Account
+from tidegate.core.charges import Charges, Span
+from tidegate.core.commit import AMENDED, HALTED, PUSHED, RESTARTED, Commit, Written
 from tidegate.core.errors import AccountRefused, Fenced, Halted, LogMismatch, SessionClosed
 from tidegate.core.log import Log, MemoryLog
 from tidegate.core.mechanism import Matrix, Output, empty_output
 from tidegate.core.rows import Draws
-from tidegate.core.session import Session, plan_amendment
+from tidegate.core.session import Session, charges_of, plan_amendment
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
+from tidegate.pipeline.spending import window_units
 from tidegate.releases import Status
 
 W = 4
@@ -165,7 +167,7 @@ def test_a_halted_stream_continues_after_a_window() -> None:
     with pytest.raises(Halted):
         session.push(ROWS[5])
     # the failing mechanism is described like the plain one, but for its error
-    log._rows[0] = log._rows[0]._replace(charges=_opening(plain))
+    log._commits[0].content = Written(_opening(plain), b"")
     session = Session(plain, log)
     released = session.push_batch(ROWS[6:30])
     assert released.status.tolist() == [Status.SILENT] * 11 + [Status.FRESH] * 13
@@ -329,6 +331,7 @@ def test_a_copied_file_drops_noise_to_come(tmp_path: Path, name: str) -> None:
         assert kinds.count(RESTARTED) == int(name != "laplace")
         assert verify(SQLiteLog(copied).rows()).ok
     path.rename(tmp_path / "moved.db")
+    Path(f"{path}-last").rename(tmp_path / "moved.db-last")
     with Session(mechanism, tmp_path / "moved.db") as session:
         assert set(session.push_batch(ROWS[5:30]).status.tolist()) == {Status.FRESH}
 
@@ -671,7 +674,7 @@ def test_records_have_a_public_size(mechanism: Any) -> None:
 
 
 def test_opening_reads_one_window(tmp_path: Path) -> None:
-    """However long the log is."""
+    """However long the log is; and the commit before it, because an event may precede its first step."""
     mechanism, path = mechanisms()["laplace"], tmp_path / "log.db"
     read = []
 
@@ -685,7 +688,7 @@ def test_opening_reads_one_window(tmp_path: Path) -> None:
     for row in ROWS:
         session.push(row)
     Session(mechanism, Counting(path))
-    assert len(read) <= W
+    assert len(read) <= W + 1
 
 
 @pytest.mark.parametrize("name", list(mechanisms()))
@@ -849,6 +852,37 @@ def test_events_that_fail_are_charged(new_log: Callable[[], Log]) -> None:
     assert verify(new_log().rows()).ok
 
 
+def test_a_halt_that_cannot_be_charged_ends_the_stream(
+    new_log: Callable[[], Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same steps are never computed again with other noise, whatever fails inside."""
+
+    def fails(*_: Any) -> Any:
+        raise AccountRefused("a secret")
+
+    mechanism = failing(uniform(columns=2))
+    session = Session(mechanism, new_log())
+    session.push_batch(ROWS[:3])
+    monkeypatch.setattr(Account, "fill", fails)
+    with pytest.raises(Halted, match="the stream has ended") as caught:
+        session.push_batch(ROWS[3:7])
+    monkeypatch.undo()
+    assert caught.value.__context__ is None
+    for ended in (session, Session(mechanism, new_log())):
+        with pytest.raises(SessionClosed, match="finished"):
+            ended.push(ROWS[3])
+    assert verify(new_log().rows()).ok
+
+
+def test_an_event_behind_the_horizon_is_refused_in_public() -> None:
+    """Before anything is drawn: the session stays open."""
+    session = Session(Hooked(tg.User(epsilon="2", horizon=2), columns=2, noise="laplace"))
+    session.push_batch(ROWS[:2])
+    with pytest.raises(AccountRefused, match="step 3"):
+        session.event("failure")
+    assert not session.closed
+
+
 def test_an_event_counts_where_its_step_is_passed_over() -> None:
     """And at user level for ever."""
     log = MemoryLog()
@@ -859,4 +893,45 @@ def test_an_event_counts_where_its_step_is_passed_over() -> None:
     with pytest.raises(AccountRefused):
         session.push(ROWS[0])
     session.push(ROWS[0], step=5)
+    assert verify(log.rows()).ok
+
+
+@pytest.mark.parametrize("name", list(mechanisms()))
+@pytest.mark.parametrize("reopened", [False, True])
+def test_what_the_last_window_has_spent_is_what_the_log_says(name: str, reopened: bool) -> None:
+    """After every step, and after steps that were passed over: also noise whose last step is the window's first."""
+    mechanism, log = mechanisms()[name], MemoryLog()
+    session = Session(mechanism, log)
+    for at in range(5 * W):
+        session = Session(mechanism, log) if reopened else session
+        session.push(ROWS[at % len(ROWS)], step=session.step + (3 if at % 11 == 10 else 1))
+        charges = [each for row in log.rows() if row.kind == PUSHED for _, each in charges_of(row)]
+        spans = {row[:2]: Span(*row) for each in charges for row in map(tuple, each.spans.tolist()) if row[4]}
+        (spent,) = window_units(
+            charges, spans.values(), np.array([session.step]), mechanism.policy.window
+        ).tolist()
+        again = Session(mechanism, log) if reopened else session
+        assert again.spent == {"": spent}, session.step
+        session = again
+    assert verify(log.rows()).ok
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_queries_in_another_order_keep_their_own_scopes(tmp_path: Path, kind: str) -> None:
+    """The order of a mapping is no part of a configuration: each query resumes its own account and state."""
+    policy = tg.WEvent(epsilon="1", w=4)
+    shares = {"a": "1/4", "b": "3/4"}
+    queries = {"b": Uniform(policy, columns=1, noise="laplace"), "a": BudgetAbsorption(policy)}
+    turned = {name: queries[name] for name in shares}
+    log = MemoryLog() if kind == "memory" else SQLiteLog(tmp_path / "log.db")
+    session = Session(queries, log, shares=shares)
+    session.push_batch({"a": [[3], [9], [4]], "b": [[1]]})
+    reopened = Session(turned, log, shares=shares)
+    assert reopened.scopes == session.scopes
+    assert reopened.steps == session.steps == {"a": 3, "b": 1}
+    assert reopened.spent == session.spent
+    reopened.push({"a": [5], "b": [2]})
+    again = Session(queries, log, shares=shares)
+    assert again.spent == reopened.spent
+    assert again.steps == {"a": 4, "b": 2}
     assert verify(log.rows()).ok

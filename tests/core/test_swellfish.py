@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate import mechanisms as before
-from tidegate._mechanisms.swellfish.swellfish import Swellfish
 from tidegate.core.charges import Charges, Span, span_rows
 from tidegate.core.commit import HALTED
 from tidegate.core.errors import AccountRefused, Halted
@@ -18,11 +18,12 @@ from tidegate.core.log import MemoryLog
 from tidegate.core.secrets_account import SecretsAccount
 from tidegate.core.session import Session, charges_of
 from tidegate.core.verify import account_from, verify
-from tidegate.errors import BudgetExceeded, InvalidInput
-from tidegate.ledger import MemoryLedger
+from tidegate.errors import InvalidInput
+from tidegate.mechanisms.swellfish.swellfish import Swellfish
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.policy import Clock, Secret, Specification
+from tidegate.policy.promises import promises_of
 from tidegate.releases import Status
 
 HOME = Secret(1, 2, "always", 1, "somebody is at home")
@@ -49,23 +50,16 @@ FILLS: dict[str, Any] = {
 }
 
 
-def moved(old: Any) -> Swellfish:
-    """The same configuration on the new core."""
-    return Swellfish(**{each.name: getattr(old, each.name) for each in fields(old)})
-
-
 @pytest.mark.parametrize("fill", list(FILLS))
-def test_missing_readings_are_filled_as_before(fill: str) -> None:
+def test_missing_readings_are_filled_the_same_way_however_steps_are_pushed(fill: str) -> None:
     """In a batch, in odd batches, and with a new session per step; whole steps that are missing cost nothing."""
-    old = before.Swellfish(POLICIES["windowed"], columns=2, **FILLS[fill])
-    new, log = moved(old), MemoryLog()
+    mechanism, log = Swellfish(POLICIES["windowed"], columns=2, **FILLS[fill]), MemoryLog()
     with install(FixedEntropy("gaps")):
-        expected = old.start().push_batch(GAPPY)
-        session = Session(new)
+        expected = Session(mechanism).push_batch(GAPPY)
+        session = Session(mechanism)
         ways = {
-            "batch": [Session(new).push_batch(GAPPY)],
             "odd": [session.push_batch(GAPPY[a:b]) for a, b in ((0, 1), (1, 8), (8, 31), (31, 33), (33, 80))],
-            "single": [Session(new, log).push_batch([row]) for row in GAPPY],
+            "single": [Session(mechanism, log).push_batch([row]) for row in GAPPY],
         }
     for way, parts in ways.items():
         for name in ("values", "status", "source", "scale", "units"):
@@ -83,38 +77,39 @@ def test_missing_readings_are_refused_where_nothing_fills_them() -> None:
     assert len(session.push_batch([[1, 2]])) == 1
 
 
-@pytest.mark.parametrize("example", before.Swellfish.examples(), ids=lambda each: each.schedule)
-def test_charges_are_those_of_the_ledger(example: Any) -> None:
-    """Step by step, so in every window and every placement."""
-    rows = np.arange(150 * example.columns).reshape(150, -1) % 40
-    assert np.array_equal(
-        Session(moved(example)).push_batch(rows).units, example.start().push_batch(rows).units
-    )
+def kept(policy: Any, history: dict[int, int]) -> bool:
+    """Whether every placement of every secret keeps its promise, over all steps that were ever charged."""
+    units = np.zeros(max(history) + 1, dtype=np.int64)
+    for step, paid in history.items():
+        units[step] = paid
+    broken, _ = promises_of(policy, UNITS).check(1, 1, units[1:])
+    return broken is None
 
 
 @pytest.mark.parametrize("name", list(POLICIES))
-def test_charges_are_judged_as_before(name: str) -> None:
-    """A thousand charges of any size, with steps passed over: the same ones are refused, and as much is left."""
+def test_charges_are_judged_as_by_a_sweep_over_all_steps(name: str) -> None:
+    """Charges of any size, with steps passed over: the same ones are refused, and what is left is the most that fits."""
     policy, random = POLICIES[name], np.random.default_rng(5)
-    ledger, account, step, refused, log = MemoryLedger(policy, UNITS), SecretsAccount(policy, UNITS), 0, 0, []
-    shares = account._equal_shares(1, 400)
+    account, step, refused, log = SecretsAccount(policy, UNITS), 0, 0, []
+    shares, history = account._equal_shares(1, 400), {}
     while step < 150:
         first = step + int(random.choice([1, 1, 1, 2, 12]))
         size = int(random.choice([1, 1, 1, 3, 11]))
         factor = random.choice([0.5, 1, 1, 1.2, 3], size=size)
         units = (shares[first - 1 : first - 1 + size] * factor).astype(np.int64)
         charges = Charges(first, units)
-        try:
-            ledger.charge_batch(first, units)
-        except BudgetExceeded:
+        wanted = history | {first + at: int(paid) for at, paid in enumerate(units)}
+        if not kept(policy, wanted):
             with pytest.raises(AccountRefused):
                 account.check(charges)
             refused += 1
             continue
         account.apply(account.check(charges))
         log.append(charges)
-        step = charges.last
-        assert account.remaining() == ledger.remaining(step + 1) / ledger.unit
+        step, history = charges.last, wanted
+        left = account.remaining()
+        assert kept(policy, history | {step + 1: left})
+        assert not kept(policy, history | {step + 1: left + 1})
     assert refused > 8
     again = SecretsAccount(policy, UNITS)
     begin = step - account.policy.window + 2
@@ -139,6 +134,84 @@ def test_a_halt_charges_all_that_is_left(name: str) -> None:
         more[at] += 1
         with pytest.raises(AccountRefused, match=f"step {24 + at} is refused"):
             account.check(Charges(24, more))
+
+
+@st.composite
+def secrets(draw: st.DrawFn) -> Secret:
+    """Hidden in a few intervals; events of one step, whose cap is above its limit with δ, are frequent."""
+    duration = draw(st.sampled_from([1, 1, 2, 3, 5]))
+    gaps = draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=3))
+    intervals, at = [], 0
+    for gap, length in gaps:
+        begin = at + gap + 1
+        at = begin + max(length, duration - 1)
+        intervals.append((begin, at))
+    return Secret(draw(st.integers(1, 3)), duration, intervals, draw(st.sampled_from(["1", "1", "1/3"])))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.lists(secrets(), min_size=1, max_size=3), min_size=1, max_size=2),
+    st.sampled_from(["1/10", "1/10", "0", "1e-6"]),
+    st.sampled_from(["windowed", "windowed", "joint"]),
+    st.lists(
+        st.tuples(st.sampled_from([0, 0, 1, 4]), st.lists(st.integers(0, 3), min_size=1, max_size=5)),
+        min_size=1,
+        max_size=8,
+    ),
+)
+def test_what_a_halt_charges_always_fits(
+    houses: list[list[Secret]], delta: str, promise: str, history: list[tuple[int, list[int]]]
+) -> None:
+    """After any history, with steps at, below and above their shares; and no step could have had more."""
+    named = [
+        Specification(
+            tuple(replace(each, label=f"{house} {at}") for at, each in enumerate(own)), f"house {house}"
+        )
+        for house, own in enumerate(houses)
+    ]
+    policy = tg.Swellfish(specifications=named, delta=delta, promise=promise)
+    account = SecretsAccount(policy, 1000)
+    for gap, kinds in history:
+        first = account.step + 1 + gap
+        last = first + len(kinds) - 1
+        filled = account.fill(first, last)
+        fits = account.check(filled)
+        for at in range(len(kinds)):
+            more = filled.units.copy()
+            more[at] += 1
+            with pytest.raises(AccountRefused):
+                account.check(Charges(first, more))
+        shares = np.minimum(account._equal_shares(first, last), account._most)
+        units = np.choose(kinds, [np.zeros_like(shares), shares, shares // 2, filled.units])
+        try:
+            account.apply(account.check(Charges(first, units)))
+        except AccountRefused:
+            account.apply(fits)
+
+
+def test_a_cap_above_its_limit_counts_in_both_judgements() -> None:
+    """With δ an event of one step may lose more than ε in one step: by shares, and by sums behind a larger step."""
+    house = Specification((Secret(1, 1, [(1, 40)], 1, "a"), Secret(1, 2, [(1, 4)], 1, "b")), "house")
+    account = SecretsAccount(tg.Swellfish(specifications=[house], delta="1/10"), 1000)
+    share = int(account._equal_shares(6, 6)[0])
+    assert share > int(
+        account.promises.stretch(6, 6).limits[0] // account.promises.stretch(6, 6).heights.sum()
+    )
+    account.apply(account.check(account.fill(4, 4)))
+    assert account._full == 4
+    assert account.fill(5, 5).units.tolist() == [share]
+    account.apply(account.check(Charges(5, np.array([share]))))
+    with pytest.raises(AccountRefused):
+        account.check(Charges(6, np.array([share + 1])))
+
+
+def test_events_that_cost_are_refused() -> None:
+    """No mechanism of secrets has one."""
+    account = SecretsAccount(POLICIES["windowed"], UNITS)
+    account.check_event(0)
+    with pytest.raises(AccountRefused, match="event cannot be charged"):
+        account.check_event(1)
 
 
 class Fails(Swellfish):

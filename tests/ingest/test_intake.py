@@ -173,8 +173,8 @@ def test_a_finite_input_needs_a_public_end() -> None:
 def test_only_what_is_needed_is_read(tmp_path: Path) -> None:
     """Other columns, however broken, do not matter."""
     path = tmp_path / "events.csv"
-    path.write_text('note,time,place,unit\n"quoted, and\nbroken",5,a,u\n"""x""",15,b,u\r\n,25,a,"u"\n')
-    source = TextSource(path, NEEDED, piece=20, quoted_lines=True)
+    path.write_text('note,time,place,unit\n"quoted, and broken",5,a,u\n"""x""",15,b,u\r\n,25,a,"u"\n')
+    source = TextSource(path, NEEDED, piece=20)
     assert gather(Intake(source, SCHEMA, STEPS, QUERY))[:3] == [[1, 0], [0, 1], [1, 0]]
 
 
@@ -464,17 +464,15 @@ def test_standard_input_live() -> None:
 
 
 @settings(max_examples=25)
-@given(
-    st.lists(st.text(st.sampled_from('ab,"\n\r é'), max_size=6), min_size=1, max_size=12), st.integers(1, 60)
-)
+@given(st.lists(st.text(st.sampled_from('ab," é'), max_size=6), min_size=1, max_size=12), st.integers(1, 60))
 def test_csv_pieces_end_between_records(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], piece: int
 ) -> None:
-    """Quotes, separators and line breaks inside of fields survive every cut."""
+    """Quotes and separators inside of fields survive every cut."""
     path = tmp_path_factory.mktemp("csv") / "events.csv"
     frame = pl.DataFrame({"time": range(len(texts)), "unit": [f"x{text}" for text in texts], "place": "a"})
     frame.write_csv(path)
-    source = TextSource(path, NEEDED, piece=piece, quoted_lines=True)
+    source = TextSource(path, NEEDED, piece=piece)
     found = [batch.frame for batch in source.batches()]
     assert pl.concat(found)["unit"].to_list() == frame["unit"].to_list()
 

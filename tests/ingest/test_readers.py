@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import io
 import json
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -29,7 +28,6 @@ from tidegate.ingest.sources import postgres
 from tidegate.ingest.sources.text import CsvDialect, Dialect, JsonDialect
 from tidegate.ingest.times import FORMATS, TimeReader
 from tidegate.web.parsing import Parser
-from tiers import slow
 
 BIG = 2**53 + 1  # a whole number that no float is
 NANOSECONDS = 1_772_409_600_000_000_000  # when a step begins
@@ -360,44 +358,18 @@ SENT = [
 ]
 
 
-def arrow(frame: pl.DataFrame) -> bytes:
-    """A body of Arrow."""
-    file = io.BytesIO()
-    frame.write_ipc_stream(file)
-    return file.getvalue()
-
-
-@pytest.mark.parametrize("name", ["some text", "whole", "real", "moment", "json", *slow("text")])
-def test_every_pair_of_sent_records_is_read_as_two(name: str, tmp_path: Path) -> None:
-    """Bodies of JSON and of Arrow, whose columns have types; a number that is none is a missing time."""
+def test_every_pair_of_sent_records_is_read_as_two(tmp_path: Path) -> None:
+    """Bodies of JSON, whose fields have types; a number that is none is a missing time."""
     reader = parser(tmp_path)
-    times: dict[str, pl.Series] = {
-        "some text": pl.Series(WORDS[::5]),
-        "text": pl.Series(WORDS),
-        "whole": pl.Series([*NUMBERS, None]),
-        "real": pl.Series([0.0, 0.5, float("nan"), float("inf"), 1e300, float(BIG), None]),
-        "moment": pl.Series([5, 2**52, None], dtype=pl.Int64).cast(pl.Datetime("ns")),
-    }
-    if name == "json":
 
-        def read(part: Any) -> pl.DataFrame:
-            return reader.parse(
-                "application/x-ndjson", b"".join(json.dumps(one).encode() + b"\n" for one in part)
-            )
+    def read(part: list[Any]) -> pl.DataFrame:
+        body = b"".join(json.dumps(one).encode() + b"\n" for one in part)
+        return reader.parse("application/x-ndjson", body)
 
-        batch: Any = SENT
-    else:
-
-        def read(part: Any) -> pl.DataFrame:
-            return reader.parse("application/vnd.apache.arrow.stream", arrow(part))
-
-        batch = pl.DataFrame({"time": times[name]}).with_columns(unit=pl.lit("u"), place=pl.lit("north"))
-    found = [batch[at : at + 1] for at in range(len(batch))]
-    alone = [outcome(read, one) for one in found]
-    for one, of_one in zip(found, alone, strict=True):
-        for other, of_other in zip(found, alone, strict=True):
-            pair = pl.concat([one, other]) if isinstance(one, pl.DataFrame) else [*one, *other]
-            is_all_of(outcome(read, pair), [of_one, of_other])
+    alone = [outcome(read, [one]) for one in SENT]
+    for one, of_one in zip(SENT, alone, strict=True):
+        for other, of_other in zip(SENT, alone, strict=True):
+            is_all_of(outcome(read, [one, other]), [of_one, of_other])
 
 
 # the rule, in the source ------------------------------------------------------------------------------------
@@ -438,7 +410,6 @@ ALLOWED = {
     ("ingest/aggregate.py", "on_grid", "dtype"): BY_TYPE,
     ("ingest/intake.py", "_check", "dtype"): BY_TYPE,
     ("web/parsing.py", "_missing", "dtype"): BY_TYPE,
-    ("web/parsing.py", "_arrow", "dtype"): BY_TYPE,
     ("ingest/sources/text.py", "_check_quotes", "any"): REFUSES,
     ("web/parsing.py", "_odd_quotes", "any"): REFUSES,
     ("ingest/sources/text.py", "parse", "null_count"): REFUSES,

@@ -19,7 +19,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.errors import InvalidInput
 from tidegate.ingest import Columns, Intake, Lookup, Query, Schema, Source, Steps, open_source
 from tidegate.ingest.errors import UnreadableInput
 from tidegate.ingest.sources import text as text_module
@@ -229,17 +229,12 @@ def test_what_begins_like_an_archive_is_read_as_it_is(begin: bytes) -> None:
         assert "1" not in csv.parse(packed[begin[:1]](b"1\n"), ["time"])["time"].to_list()
 
 
-def test_quotes_over_lines_are_declared_and_only_for_finite_files(tmp_path: Path) -> None:
-    """The sentence names the key; with it a field may hold line breaks; where records arrive it is refused."""
+def test_quotes_over_lines_are_refused(tmp_path: Path) -> None:
+    """A field must not hold a line break: else one record could swallow those that follow it."""
     path = tmp_path / "events.csv"
     path.write_bytes(HEADER + b'5,"two\nlines",a,1\n15,u,a,1\n')
-    with pytest.raises(UnreadableInput, match="quoted_lines = true"):
+    with pytest.raises(UnreadableInput, match="must not hold a line break"):
         list(open_source(path, NEEDED).batches())
-    read = pl.concat(batch.frame for batch in open_source(path, NEEDED, quoted_lines=True).batches())
-    assert read["unit"].to_list() == ["two\nlines", "u"]
-    for location in (path, tmp_path, "-", "mqtt://127.0.0.1/x"):
-        with pytest.raises(InvalidParameter, match="quoted_lines"):
-            open_source(location, NEEDED, quoted_lines=True, follow=True, fields=NEEDED, format="csv")
 
 
 bits = st.sampled_from(

@@ -1,4 +1,4 @@
-"""Intervals as a fold over releases: the half-widths of before, in batches, one by one, and resumed."""
+"""Intervals as a fold over releases: in batches, one by one, and resumed."""
 
 from __future__ import annotations
 
@@ -6,26 +6,39 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.core.test_same_as_before import LENGTH, examples, moved, stream
 
+from every_mechanism import subjects
 from tidegate import WEvent
-from tidegate import mechanisms as before
-from tidegate._mechanisms.pegasus.pegasus import PeGaSus
-from tidegate._mechanisms.plain.sample import Sample
-from tidegate._mechanisms.plain.uniform import Uniform
-from tidegate._mechanisms.sampled.fast import Fast
-from tidegate._mechanisms.tide.tide import Tide
-from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
+from tidegate.core.mechanism import KnowsErrors
 from tidegate.core.session import Session
-from tidegate.intervals import Errors, Filtered, Held, ratio_bounds, sum_radius, sum_variance
+from tidegate.intervals import Errors, ratio_bounds, sum_radius, sum_variance
+from tidegate.mechanisms.pegasus.pegasus import PeGaSus
+from tidegate.mechanisms.plain.sample import Sample
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.sampled.fast import Fast
+from tidegate.mechanisms.tide.tide import Tide
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.releases import Releases
 from tiers import thinned
 
+LENGTH = 70
 CONFIDENCE = (0.5, 0.9)
-# the old sums of squares were added up in another order
+# sums of squares may be added up in another order
 DIFFERENT_ROUNDING = {"rtol": 1e-9, "atol": 1e-9}
+
+
+def examples() -> list[Any]:
+    """All mechanisms that know their errors, on plain columns."""
+    known = [each.mechanism for each in subjects() if each.plain and isinstance(each.mechanism, KnowsErrors)]
+    return [mechanism for mechanism in known if mechanism.intervals() is not None]
+
+
+def stream(steps: int, columns: int) -> Any:
+    """Waves, steps and ties."""
+    t, c = np.arange(steps)[:, None], np.arange(columns)[None, :]
+    return (60 * np.sin(t / 5 + c) + 80).astype(np.int64) + (t // 9) * 30 * (c % 2)
 
 
 def half_widths(releases: Releases, confidence: float) -> Any:
@@ -45,62 +58,28 @@ def folded(mechanism: Any, parts: list[Releases]) -> Any:
     return state
 
 
-@pytest.mark.parametrize("old", thinned(examples(), 4), ids=lambda old: type(old).__name__)
-def test_in_batches_one_by_one_and_as_before(old: Any) -> None:
-    """Half-widths do not depend on how steps were pushed, and are those of before but for two intended differences.
-
-    What a stream moves is learnt from its last 32 movements, and counts more where the stream has grown: before, all
-    movements counted alike, and intervals of growing streams were too narrow. And Filtered values know it, too.
-    """
-    new, rows = moved(old), stream(LENGTH, old.columns)
+@pytest.mark.parametrize("new", thinned(examples(), 4), ids=lambda new: type(new).__name__)
+def test_in_batches_and_one_by_one(new: Any) -> None:
+    """Half-widths do not depend on how steps were pushed."""
+    rows = stream(LENGTH, new.columns)
     with install(FixedEntropy("same")):
-        expected = old.start().push_batch(rows)
         batch = Session(new).push_batch(rows)
         session = Session(new)
         singles = [session.push_batch([row]) for row in rows]
     whole, one_by_one = folded(new, [batch]), folded(new, singles)
     assert np.allclose(whole, one_by_one, equal_nan=True)
-    fold, fresh = new.intervals(), np.broadcast_to(batch.fresh[:, np.newaxis], batch.values.shape)
-    same = fresh if isinstance(fold, Held) else np.ones_like(fresh)
     for confidence in CONFIDENCE:
-        before_, now = half_widths(expected, confidence), half_widths(batch, confidence)
+        now = half_widths(batch, confidence)
         narrow = np.concatenate([half_widths(each, confidence) for each in singles])
         assert np.allclose(narrow, now, **DIFFERENT_ROUNDING, equal_nan=True)
-        assert np.array_equal(np.isfinite(before_), np.isfinite(now))
-        if not isinstance(fold, Filtered):
-            assert np.allclose(now[same], before_[same], **DIFFERENT_ROUNDING, equal_nan=True)
     errors = batch.radii.errors()
     assert all(part.shape == batch.values.shape for part in errors)
     assert not any((part < 0).any() for part in errors)
-    if expected.revised is not None and old.revises:
-        assert batch.revised is not None
-        assert np.array_equal(expected.revised.values, batch.revised.values)
-        assert np.array_equal(expected.revised.ends, batch.revised.ends)
-        assert np.array_equal(
-            np.isfinite(half_widths(batch.revised, 0.9)), np.isfinite(half_widths(expected.revised, 0.9))
-        )
-
-
-def test_tide_claims_at_least_what_it_did() -> None:
-    """Its measurements may say that it is further off; values and deviations are those of before."""
-    old = before.Tide(WEvent(epsilon="1", w=8), columns=2)
-    new, rows = Tide(old.policy, columns=2), stream(LENGTH, 2)
-    with install(FixedEntropy("same")):
-        expected, batch = old.start().push_batch(rows), Session(new).push_batch(rows)
-        session = Session(new)
-        singles = [session.push_batch([row]) for row in rows]
-    folded(new, [batch])
-    folded(new, singles)
-    now = half_widths(batch, 0.9)
-    assert np.array_equal(batch.deviation, expected.deviation)
-    assert (now >= half_widths(expected, 0.9) * (1 - 1e-12)).all()
-    assert np.allclose(np.concatenate([half_widths(each, 0.9) for each in singles]), now)
-    assert np.array_equal(np.isnan(batch.readings[:, 0]), ~batch.fresh)
 
 
 def test_resumed_from_a_state() -> None:
     """The second half after the state of the first is the same as both at once."""
-    new = moved(before.BudgetAbsorption(WEvent(epsilon="1", w=4), columns=3))
+    new = BudgetAbsorption(WEvent(epsilon="1", w=4), columns=3)
     with install(FixedEntropy("same")):
         whole = Session(new).push_batch(stream(LENGTH, 3))
         session = Session(new)
@@ -144,7 +123,7 @@ def test_parts_of_errors_add_up() -> None:
 
 def test_steps_that_are_passed_over() -> None:
     """A gap between releases is a gap between measurements."""
-    mechanism = moved(before.Sample(WEvent(epsilon="1", w=4)))
+    mechanism = Sample(WEvent(epsilon="1", w=4))
     session = Session(mechanism)
     parts = [session.push_batch([[40]], step=step) for step in (1, 2, 9, 11)]
     folded(mechanism, parts)
@@ -155,7 +134,7 @@ def test_steps_that_are_passed_over() -> None:
 
 def test_nothing_to_fold() -> None:
     """No steps, no change."""
-    mechanism = moved(before.Sample(WEvent(epsilon="1", w=4)))
+    mechanism = Sample(WEvent(epsilon="1", w=4))
     nothing = Session(mechanism).push_batch(np.zeros((1, 1), dtype=np.int64))
     fold = mechanism.intervals()
     state = fold.attach(fold.begin(), nothing)

@@ -9,14 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import fftconvolve
 
-from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter
-from tidegate.ledger import MemoryLedger
+from distributions import ALPHA, compare_counts
+from tidegate.core import arrays
+from tidegate.core.rows import Draws
+from tidegate.core.session import Session
+from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import BinaryTree, HybridTree
 from tidegate.noise import current, laplace
 from tidegate.policy import Event, Swellfish, User, WEvent
 from tidegate.queries.sums import laplace_radius
 from tidegate.testing.entropy import fixed_entropy, zero_noise
-from tidegate.testing.statistics import ALPHA, compare_counts
 
 
 @given(
@@ -30,7 +32,7 @@ def test_without_noise_the_running_sum_is_exact(steps, branching, estimator, dat
     rows = np.array(data.draw(st.lists(st.integers(-50, 50), min_size=steps, max_size=steps)))
     mechanism = BinaryTree(Event(epsilon="1"), branching=branching, estimator=estimator, horizon=steps)
     with zero_noise():
-        released = mechanism.start().push_batch(rows)
+        released = Session(mechanism).push_batch(rows)
     assert np.allclose(released.values[:, 0], np.cumsum(rows), atol=1e-9)
 
 
@@ -52,7 +54,7 @@ def test_honaker_is_least_squares_on_all_released_nodes():
     mechanism = BinaryTree(Event(epsilon="1"), horizon=8)
     scale = mechanism.scale
     with fixed_entropy(3):
-        release = mechanism.start().push_batch([5, 1, 4, 1, 5, 9, 2])[6]
+        release = Session(mechanism).push_batch([5, 1, 4, 1, 5, 9, 2])[6]
         design, measured = [], []
         for level in range(3):
             size = 2**level
@@ -73,7 +75,7 @@ def test_honaker_is_least_squares_on_all_released_nodes():
 def test_the_closed_form_is_the_empirical_error(policy, kind):
     """Standard deviation and coverage of the interval over 4,000 streams side by side, level ALPHA."""
     mechanism = kind(policy, columns=4000, **({"horizon": 50} if kind is BinaryTree else {}))
-    values = mechanism.start().push_batch(np.zeros((50, 4000), dtype=np.int64)).values
+    values = Session(mechanism).push_batch(np.zeros((50, 4000), dtype=np.int64)).values
     for step in (1, 8, 31, 50):
         inside = int(np.count_nonzero(np.abs(values[step - 1]) <= mechanism.radius(step, 0.9)))
         assert compare_counts({"inside": (inside, 0.9)}, 4000).p_value > ALPHA
@@ -85,7 +87,7 @@ def test_a_scale_that_is_one_level_short_is_caught():
     """The planted mistake: intervals of the printed scale log₂ n cover too little; n = 4000, level ALPHA."""
     right = BinaryTree(Event(epsilon="1"), columns=4000, horizon=16)
     wrong = BinaryTree(Event(epsilon="1"), horizon=15)  # 4 levels instead of 5
-    values = right.start().push_batch(np.zeros((16, 4000), dtype=np.int64)).values
+    values = Session(right).push_batch(np.zeros((16, 4000), dtype=np.int64)).values
     inside = int(np.count_nonzero(np.abs(values[14]) <= wrong.radius(15, 0.9)))
     assert not compare_counts({"inside": (inside, 0.9)}, 4000).ok
 
@@ -118,44 +120,33 @@ def test_the_gaussian_sensitivity_covers_every_window(w, first, signs):
     )
     touched = np.count_nonzero(change)
     assert norm <= mechanism.scale**2 * (1 + 1e-12)
-    assert norm <= mechanism.scale**2 * touched / w * (
-        1 + 1e-12
-    )  # what the ledger was charged for these steps
+    assert norm <= mechanism.scale**2 * touched / w * (1 + 1e-12)  # what these steps were charged
 
 
 def test_answers_that_are_linear_in_the_sums_have_their_deviation():
     """The deviation of a difference of two sums, against 20,000 streams, within 3 per cent."""
     mechanism = BinaryTree(Event(rho="1/2"), columns=20_000, horizon=40)
-    values = mechanism.start().push_batch(np.zeros((40, 20_000), dtype=np.int64)).values
+    values = Session(mechanism).push_batch(np.zeros((40, 20_000), dtype=np.int64)).values
     weights = np.zeros(37)
     weights[36], weights[20], weights[7] = 1, -1, 0.5
     answer = values[36] - values[20] + 0.5 * values[7]
     assert mechanism.deviation_of(weights) == pytest.approx(answer.std(), rel=0.03)
 
 
-def test_the_ledger_holds_the_whole_loss_of_a_step():
-    """Under an event policy a second counter of the same budget does not fit beside the first."""
-    ledger = MemoryLedger(Event(epsilon="1"), 1)
-    mechanism = BinaryTree(Event(epsilon="1"), horizon=10)
-    mechanism.start(ledger).push(3)
-    assert ledger.spent(1, 1) == 1
-    with pytest.raises(BudgetExceeded):
-        ledger.charge(1, 1)
-
-
 def test_the_state_is_a_kilobyte():
-    """At n = 10⁹ the whole snapshot, ledger included, is little more than 1 KB."""
-    run = BinaryTree(Event(epsilon="1"), horizon=10**9).start()
-    run.push_batch(np.ones(100_000, dtype=np.int64))
-    assert len(run.snapshot()) < 1500
+    """At n = 10⁹ what is stored after each commit has little more than 1 KB."""
+    mechanism = BinaryTree(Event(epsilon="1"), horizon=10**9)
+    state = mechanism.begin(1)
+    mechanism.advance(state, np.ones((100_000, 1), dtype=np.int64), 1, Draws(current()))
+    assert sum(part.nbytes for part in arrays.flat(state)) < 1500
 
 
 def test_refusals_name_the_remedy():
     """A horizon that is exceeded, or missing, or a policy without a proof: one sentence each, nothing charged."""
-    run = BinaryTree(Event(epsilon="1"), horizon=5).start()
+    session = Session(BinaryTree(Event(epsilon="1"), horizon=5))
     with pytest.raises(InvalidInput, match="HybridTree"):
-        run.push_batch([1] * 6)
-    assert run.ledger.step == 0
+        session.push_batch([1] * 6)
+    assert session.step == 0
     with pytest.raises(InvalidParameter, match="HybridTree"):
         BinaryTree(Event(epsilon="1"))
     with pytest.raises(InvalidParameter, match="estimator"):
@@ -167,13 +158,13 @@ def test_refusals_name_the_remedy():
 
 def test_nodes_beyond_64_bits_wrap_and_do_not_fail():
     """Extreme data cannot stop a run: sums wrap, which depends on the noisy sums alone."""
-    run = BinaryTree(Event(epsilon="1"), horizon=5000).start()
-    assert np.isfinite(run.push_batch(np.full(4096, 2**53)).values).all()
+    session = Session(BinaryTree(Event(epsilon="1"), horizon=5000))
+    assert np.isfinite(session.push_batch(np.full(4096, 2**53)).values).all()
 
 
 def test_units_are_exact():
     """A release says what its step lost."""
-    releases = BinaryTree(WEvent(epsilon="1", w=4), horizon=9).start().push_batch([1, 2, 3])
+    releases = Session(BinaryTree(WEvent(epsilon="1", w=4), horizon=9)).push_batch([1, 2, 3])
     assert releases[2].spent == Fraction(1, 4)
 
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tidegate.core.session import Session
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import (
     BinaryTree,
-    BudgetAbsorption,
     HybridTree,
     OptStream,
     SlidingWindowTree,
@@ -24,7 +24,7 @@ from tidegate.mechanisms import (
 from tidegate.structures.clamping import most_units, saturated
 from tidegate.structures.grid import nearest_units
 from tidegate.structures.kernels.grid import half_up, round_to_grid
-from tidegate.testing.entropy import fixed_entropy, zero_noise
+from tidegate.testing.entropy import zero_noise
 
 POLICY = tg.Event(epsilon="1")
 
@@ -37,29 +37,6 @@ def test_the_nearest_unit_is_exact(value):
     exactly = math.floor(Fraction(value) + Fraction(1, 2))
     assert nearest_units([[value]]).tolist() == [[exactly]]
     assert half_up(value) == exactly
-
-
-@pytest.mark.parametrize("grid", ["1", "1/4", "1/10"])
-@pytest.mark.parametrize("clamp", [None, 7])
-def test_grid_units_are_what_their_values_are(grid, clamp):
-    """Units that were counted before come to the same releases as values in their own unit, also beyond a bound."""
-    mechanism = Uniform(tg.WEvent(epsilon="1", w=3), columns=2, grid=grid, clamp=clamp)
-    units = np.array([[0, 3], [-41, 77], [2**31, 5]])
-    with fixed_entropy("units"):
-        expected = mechanism.start().push_batch(units / Fraction(grid).denominator).values
-    with fixed_entropy("units"):
-        run = mechanism.start()
-        assert run.push_batch(units, grid_units=True).values.tolist() == expected.tolist()
-    with zero_noise():
-        singly, by_units = mechanism.start(), mechanism.start()
-        for row in units:
-            found = by_units.push(row, grid_units=True).values
-            assert found.tolist() == singly.push(row / Fraction(grid).denominator).values.tolist()
-    with pytest.raises(InvalidInput, match="int64"):
-        run.push([0.5, 1.0], grid_units=True)
-    if clamp is None:
-        with pytest.raises(InvalidInput, match="beyond"):
-            run.push(np.array([2**53 + 1, 0]), grid_units=True)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +67,9 @@ def test_a_value_counts_as_what_lies_within_the_bound(given_value, counts):
     """Whatever the number, and in whichever type it comes."""
     mechanism = Uniform(POLICY, grid="1/4", clamp=100)
     with zero_noise():
-        assert mechanism.start().push([given_value]).values[0] == counts
-        assert mechanism.start().push(given_value).values[0] == counts
-        assert mechanism.start().push_batch([[given_value]]).values[0, 0] == counts
+        assert Session(mechanism).push([given_value]).values[0] == counts
+        assert Session(mechanism).push(given_value).values[0] == counts
+        assert Session(mechanism).push_batch([[given_value]]).values[0, 0] == counts
 
 
 @given(st.integers(-300, 300), st.integers(-300, 300), st.sampled_from(["1", "1/4", "1/10"]))
@@ -108,7 +85,7 @@ def test_two_values_on_the_grid_are_not_moved_apart(one, other, grid):
 
 def test_without_a_bound_such_values_are_refused():
     """The wrong version of a private stream: whether there was an error depends on the data."""
-    run = Uniform(POLICY).start()
+    run = Session(Uniform(POLICY))
     for value in (10**30, float("nan"), 2.5, 2**60):
         with pytest.raises(InvalidInput):
             run.push([value])
@@ -116,7 +93,7 @@ def test_without_a_bound_such_values_are_refused():
 
 def test_mistakes_that_are_no_data_are_refused_all_the_same():
     """Shapes and words do not depend on what somebody recorded."""
-    run = Uniform(POLICY, columns=2, clamp=10).start()
+    run = Session(Uniform(POLICY, columns=2, clamp=10))
     for values in ([1], [[1, 2]], ["a", "b"], [b"1", 1], [1j, 1], [[1], [2, 3]]):
         with pytest.raises(InvalidInput):
             run.push(values)
@@ -144,7 +121,7 @@ def test_one_value_of_another_type_moves_no_other_cell():
     """Ints were cut at the whole number below the bound and floats at the bound: one half moved 199 cells by a half."""
     mechanism = Uniform(tg.Event(epsilon="1", max_change="0.5"), columns=200, grid="0.5", clamp="2.5")
     with zero_noise():
-        whole, half = (mechanism.start().push([10] * 199 + [last]).values for last in (2, 1.5))
+        whole, half = (Session(mechanism).push([10] * 199 + [last]).values for last in (2, 1.5))
     assert np.abs(whole - half).sum() == 0.5
 
 
@@ -166,18 +143,10 @@ COLUMNS = {
 def test_a_missing_reading_moves_no_other_cell(kind, rounding, missing):
     """Whatever a table makes of the type of a column that has a gap."""
     cells = [7, -9, 0, 2, None if missing else 0, 3]
-    run = Uniform(POLICY, grid="0.5", clamp="2.5", rounding=rounding).start()
+    names = None if kind == "a list" else ["a"]
+    run = Session(Uniform(POLICY, grid="0.5", clamp="2.5", rounding=rounding), names=names)
     with zero_noise():
-        assert run._rows(COLUMNS[kind](cells)).ravel().tolist() == [5, -5, 0, 4, 0, 5]
-
-
-def test_single_contributions_saturate_too():
-    """Pan-private runs take contributions one by one."""
-    run = BudgetAbsorption(POLICY, pan_private="single", clamp=5).start()
-    run.open_step()
-    run.arrive(0, 1e300)
-    run.arrive(0, float("nan"))
-    assert run.close_step().step == 1
+        assert run._queries[0].reader.rows(COLUMNS[kind](cells)).ravel().tolist() == [5, -5, 0, 4, 0, 5]
 
 
 @pytest.mark.parametrize("value", [2**52 + 1, 2**53 - 1, -(2**52) - 1, 2**51 + 1, 3])
@@ -195,8 +164,8 @@ def test_units_that_are_accepted_as_floats_come_back_as_they_were(per_one: int, 
     most = most_units(grid)
     units = most - np.arange(3000, dtype=np.int64)
     bound = most * grid if clamp else None
-    run = Uniform(POLICY, grid=grid, clamp=bound, rounding="refuse").start()
-    assert np.array_equal(run._rows(units / per_one)[:, 0], units)
+    run = Session(Uniform(POLICY, grid=grid, clamp=bound, rounding="refuse"))
+    assert np.array_equal(run._queries[0].reader.rows(units / per_one)[:, 0], units)
     if clamp:
         with pytest.raises(InvalidParameter, match="clamp"):
             Uniform(POLICY, grid=grid, clamp=bound + grid)
@@ -217,7 +186,7 @@ SUMS = {
 @pytest.mark.parametrize("sign", [1, -1])
 def test_sums_of_the_largest_values_do_not_wrap_around(name, sign):
     """Each value is cut where a node full of them would leave 64 bits, as the other sums have it."""
-    run = SUMS[name].start()
+    run = Session(SUMS[name])
     releases = run.push_batch(np.full((2**15 - 1, 1), sign * 3 * 2**49, dtype=np.int64))
     if releases.revised is None:  # running sums, which rise by at least the bound
         assert (sign * np.diff(releases.values[:, 0]) > 2**46).all()

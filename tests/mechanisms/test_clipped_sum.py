@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from tidegate.errors import InvalidInput, InvalidParameter, LedgerMismatch
-from tidegate.ledger import MemoryLedger
+from tidegate.core.session import Session
+from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import BinaryTree, ClippedSum
 from tidegate.mechanisms.clipping.clip_parameters import optimise, suggested_lag, tree_bound, worst_case_bound
 from tidegate.noise import current
@@ -25,23 +25,20 @@ EVENT = Event(epsilon="1", max_change=1000)
 @settings(max_examples=30)
 @given(values=st.lists(st.integers(-50, 2000), min_size=80, max_size=120), first_sums=st.booleans())
 def test_without_noise_every_value_is_clipped_at_the_applied_threshold(values, first_sums):
-    """Also the first m, the defect of the printed mechanism; and what lay outside [0, B] is counted."""
+    """Also the first m, the defect of the printed mechanism."""
     mechanism = ClippedSum(EVENT, horizon=120, lag=40, above=4, first_sums=first_sums)
     with zero_noise():
-        run = mechanism.start()
-        releases = run.push_batch(values)
-    clip = run.clip
-    expected = np.cumsum(np.clip(values, 0, clip))
+        releases = Session(mechanism).push_batch(values)
+    expected = np.cumsum(np.clip(values, 0, releases.clip[-1]))
     assert np.allclose(releases.values[39:, 0], expected[39:])
     assert np.all(releases.values[:39] == 0)
-    assert run.outside == sum(value < 0 or value > 1000 for value in values)
     if first_sums:
-        assert np.allclose(run.first_sums.values[:, 0], expected[:40])
+        assert np.allclose(releases.revised.values[:, 0], expected[:40])
 
 
 def test_statuses_and_sources():
     """Steps before the lag say that nothing was measured; step m is the first fresh one."""
-    releases = ClippedSum(EVENT, horizon=200, lag=50).start().push_batch([3] * 60)
+    releases = Session(ClippedSum(EVENT, horizon=200, lag=50)).push_batch([3] * 60)
     assert [Status(s) for s in releases.status[[0, 48, 49, 59]]] == [Status.APPROXIMATED] * 2 + [
         Status.FRESH
     ] * 2
@@ -69,9 +66,8 @@ def test_the_deviation_of_a_release_is_the_closed_form():
     """The releases' scale against noise_deviation with the clip that was applied."""
     for first_sums in (False, True):
         mechanism = ClippedSum(EVENT, horizon=3000, lag=60, first_sums=first_sums)
-        run = mechanism.start()
-        releases = run.push_batch(np.arange(500) % 90)
-        clip = Fraction(run.clip)
+        releases = Session(mechanism).push_batch(np.arange(500) % 90)
+        clip = Fraction(releases.clip[-1])
         for step in (60, 61, 100, 499):
             assert releases[step - 1].scale == pytest.approx(mechanism.noise_deviation(step, clip))
 
@@ -79,7 +75,7 @@ def test_the_deviation_of_a_release_is_the_closed_form():
 def test_the_error_is_that_of_the_tree_with_the_clip():
     """400 runs with a clip of B: the spread at the last step is the closed form within 20 per cent (four sigma)."""
     mechanism = ClippedSum(Event(epsilon="1", max_change=40), horizon=300, lag=40, multiplier="100")
-    errors = [mechanism.start().push_batch([40] * 300).values[-1, 0] - 12_000 for _ in range(400)]
+    errors = [Session(mechanism).push_batch([40] * 300).values[-1, 0] - 12_000 for _ in range(400)]
     deviation = mechanism.noise_deviation(300, 40)
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(deviation, rel=0.2)
 
@@ -89,27 +85,11 @@ def test_no_lag_where_the_public_numbers_say_that_it_is_too_short():
     mechanism = ClippedSum(Event(epsilon="1/100", max_change=1000), horizon=2000)
     assert mechanism.waits == 0
     with fixed_entropy(5):
-        run = mechanism.start()
-        values = run.push_batch([7] * 100).values
-        tree = (
-            BinaryTree(Event(epsilon="1/100", max_change=1000), horizon=2000)
-            .start()
-            .push_batch([7] * 100)
-            .values
-        )
-    assert run.clip == 1000
-    assert np.array_equal(values, tree)
-
-
-def test_first_sums_survive_a_restart():
-    """The snapshot carries what was released at step m."""
-    mechanism = ClippedSum(EVENT, horizon=200, lag=50, first_sums=True)
-    run = mechanism.start()
-    run.push_batch([3] * 60)
-    restored = mechanism.start(state=run.snapshot())
-    assert np.array_equal(restored.first_sums.values, run.first_sums.values)
-    assert restored.clip == run.clip
-    assert run.first_sums.delay == 49
+        releases = Session(mechanism).push_batch([7] * 100)
+        plain = BinaryTree(Event(epsilon="1/100", max_change=1000), horizon=2000)
+        tree = Session(plain).push_batch([7] * 100)
+    assert (releases.clip == 1000).all()
+    assert np.array_equal(releases.values, tree.values)
 
 
 @pytest.mark.parametrize(
@@ -189,10 +169,10 @@ def test_refusals_name_the_parameter_to_change():
     )  # a grid unit, the least bound that can be had
     with pytest.raises(InvalidParameter, match="multiplier"):
         ClippedSum(EVENT, horizon=1000, multiplier="0.5")
-    run = ClippedSum(EVENT, horizon=100, lag=40).start()
+    session = Session(ClippedSum(EVENT, horizon=100, lag=40))
     with pytest.raises(InvalidInput, match="HybridTree"):
-        run.push_batch([1] * 101)
-    assert run.ledger.step == 0
+        session.push_batch([1] * 101)
+    assert session.step == 0
     with pytest.raises(InvalidParameter, match="at least the lag"):
         optimise([1, 2], Event(epsilon="1", delta="1e-6", max_change=9), horizon=100, lag=50)
 
@@ -202,51 +182,21 @@ def test_the_first_sum_never_wraps_around():
     largest = 2**50
     mechanism = ClippedSum(Event(epsilon="64", max_change=largest, horizon=10_000), lag=8193)
     with zero_noise():
-        run = mechanism.start()
-        releases = run.push_batch(np.full((8193, 1), largest))
+        releases = Session(mechanism).push_batch(np.full((8193, 1), largest))
     assert releases.values[-1, 0] > 0
 
 
-# as printed ----------------------------------------------------------------------------------------------------
-
-LOOSE = Event(epsilon="10", delta="1e-2", max_change=100_000, adjacency="replace")
-PRINTED = {"horizon": 3024, "lag": 2000, "threshold": "smooth", "exceeding": "0.2", "too_low": 0.1}
-SPREAD = list(range(100)) * 20  # 2,000 values below 100
-
-
-def test_mechanism_1_as_printed():
-    """The first values are not clipped, the tree has log₂ n levels, r·τ̂ may exceed B, and nobody's data may meet it."""
-    mechanism = ClippedSum(LOOSE, **PRINTED, multiplier="1.5", calibration="paper")
-    assert mechanism.clip_of(90_000) == 135_000
-    assert mechanism.tree(150).scale == pytest.approx(150 * 10 / 10)
-    values = [*SPREAD[:-1], 90_000, *SPREAD[:100]]
-    with zero_noise():
-        run = mechanism.start()
-        releases = run.push_batch(values)
-    assert run.clip < 2000
-    assert releases.values[1999, 0] == sum(values[:2000])
-    assert not run.ledger.verify().ok
-    assert "does NOT keep its promise" in str(mechanism.guarantee)
-    with pytest.raises(LedgerMismatch):
-        mechanism.start(ledger=MemoryLedger(mechanism.policy, mechanism.units))
-    with pytest.raises(InvalidParameter, match="as printed"):
-        ClippedSum(EVENT, horizon=1124, lag=100, calibration="paper")
-
-
-def test_the_first_sum_as_printed_tells_one_observation():
-    """Neighbours whose first sums differ by far more than the noise; the sound mechanism cuts the difference off."""
-    one, other = SPREAD, [*SPREAD[:-1], 100_000]
-    gap = {}
-    for calibration in ("paper", "sound"):
-        sums = []
-        for values in (one, other):
-            with fixed_entropy(7):
-                run = ClippedSum(LOOSE, **PRINTED, multiplier=1, calibration=calibration).start()
-                sums.append(run.push_batch(values).values[-1, 0])
-            scale = run.mechanism.first_scale(int(run.clip))
-        gap[calibration] = (sums[1] - sums[0]) / scale
-    assert gap["paper"] > 10 * float(LOOSE.epsilon)
-    assert gap["sound"] <= float(LOOSE.epsilon)
+def test_the_first_sum_hides_one_observation():
+    """Neighbours whose sums differ by far more than the noise: clipping cuts the difference off."""
+    policy = Event(epsilon="10", delta="1e-2", max_change=100_000, adjacency="replace")
+    named = {"horizon": 3024, "lag": 2000, "threshold": "smooth", "exceeding": "0.2", "too_low": 0.1}
+    mechanism, spread = ClippedSum(policy, **named, multiplier=1), list(range(100)) * 20
+    found = []
+    for values in (spread, [*spread[:-1], 100_000]):
+        with fixed_entropy(7):
+            found.append(Session(mechanism).push_batch(values))
+    scale = mechanism.first_scale(int(found[1].clip[-1]))
+    assert found[1].values[-1, 0] - found[0].values[-1, 0] <= 10 * scale
 
 
 @pytest.mark.parametrize("p", [1e-4, 1e-3, 0.005])

@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distributions import compare_counts
 from tidegate.composition import zcdp_delta
+from tidegate.core.session import Session
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import BinaryTree, Factorization
 from tidegate.mechanisms.counters import blt, toeplitz
-from tidegate.mechanisms.counters.kernels import factorization as loop
+from tidegate.mechanisms.counters import factorization as loop
 from tidegate.policy import Event, User, WEvent
 from tidegate.queries.decayed import Exponential, Polynomial, Window
 from tidegate.testing.entropy import zero_noise
-from tidegate.testing.statistics import compare_counts
 
 KINDS = [
     {"method": "blt"},
@@ -52,7 +53,7 @@ def test_without_noise_the_answers_are_exact(kind):
     rows = np.arange(200) ** 2 % 31
     mechanism = Factorization(Event(rho="1/2"), horizon=200, **kind)
     with zero_noise():
-        values = mechanism.start().push_batch(rows).values[:, 0]
+        values = Session(mechanism).push_batch(rows).values[:, 0]
     sums = np.cumsum(rows).astype(float)
     expected = sums if mechanism.decay is None else mechanism.decay.apply(sums)
     assert np.allclose(values, expected, atol=0.05 if mechanism.method == "blt" else 1e-6)
@@ -116,7 +117,7 @@ def test_values_of_any_size_are_cut_not_wrapped():
     for kind in KINDS:
         mechanism = Factorization(Event(rho="1/2"), horizon=300, **kind)
         with zero_noise():
-            values = mechanism.start().push_batch(np.full(300, 2**53)).values
+            values = Session(mechanism).push_batch(np.full(300, 2**53)).values
         assert np.all(values > 0)
 
 
@@ -125,9 +126,9 @@ def test_mean_absolute_error_is_the_closed_form():
     mechanism = Factorization(Event(rho="1/2"), horizon=10_000, columns=250)
     total = 0.0
     for _ in range(12):
-        run = mechanism.start()
+        session = Session(mechanism)
         for _ in range(20):
-            total += float(np.abs(run.push_batch(np.zeros((500, 250), dtype=np.int64)).values).sum())
+            total += float(np.abs(session.push_batch(np.zeros((500, 250), dtype=np.int64)).values).sum())
     measured = total / (3000 * 10_000)
     spread = np.sqrt(np.cumsum(mechanism.response(10_000) ** 2)) * mechanism.noise_deviation
     expected = math.sqrt(2 / math.pi) * float(spread.mean())
@@ -150,7 +151,7 @@ def test_closed_forms_at_ten_thousand_steps():
 def test_intervals_cover_as_often_as_they_say(kind):
     """2,000 streams side by side at four steps, exact binomial tails, level ALPHA; intervals 5 % short are caught."""
     mechanism = Factorization(Event(rho="1/2", max_change=40), horizon=120, columns=2000, **kind)
-    releases = mechanism.start().push_batch(np.zeros((120, 2000), dtype=np.int64))
+    releases = Session(mechanism).push_batch(np.zeros((120, 2000), dtype=np.int64))
     counts = {}
     for step in (1, 10, 60, 120):
         radius = mechanism.radius(step, 0.8)
@@ -166,7 +167,7 @@ def test_intervals_cover_as_often_as_they_say(kind):
 def test_linear_answers_have_their_deviation():
     """A window average on top of a BLT, against 20,000 streams, within 3 per cent."""
     mechanism = Factorization(Event(rho="1/2", max_change=20), horizon=60, columns=20_000)
-    values = mechanism.start().push_batch(np.zeros((60, 20_000), dtype=np.int64)).values
+    values = Session(mechanism).push_batch(np.zeros((60, 20_000), dtype=np.int64)).values
     weights = Window(10).weights(50)
     assert mechanism.deviation_of(weights) == pytest.approx((values[49] - values[39]).std(), rel=0.03)
 
@@ -223,10 +224,10 @@ def test_refusals_name_the_remedy():
         Factorization(User(rho="1", horizon=40), method="square-root", decay=Window(3))
     with pytest.raises(InvalidParameter, match="coarser grid"):
         Factorization(Event(rho="1/1000000", max_change=2**50), horizon=10)
-    run = Factorization(Event(rho="1"), horizon=10).start()
+    session = Session(Factorization(Event(rho="1"), horizon=10))
     with pytest.raises(InvalidInput, match="HybridTree"):
-        run.push_batch([1] * 11)
-    assert run.ledger.step == 0
+        session.push_batch([1] * 11)
+    assert session.step == 0
 
 
 def test_a_strategy_can_be_handed_on_but_not_bent():

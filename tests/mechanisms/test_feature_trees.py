@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from tidegate.errors import InvalidParameter
-from tidegate.mechanisms.optstream.feature_fit import fit_features
+from tidegate.mechanisms.optstream.feature_fit import fit_features, solve_tree
 from tidegate.mechanisms.optstream.feature_trees import (
     FeatureTree,
     equal_parts,
@@ -16,8 +16,7 @@ from tidegate.mechanisms.optstream.feature_trees import (
     read_features,
     whole_period,
 )
-from tidegate.mechanisms.optstream.kernels.features import solve_tree
-from tidegate.mechanisms.optstream.kernels.periods import add_to_sums
+from tidegate.mechanisms.optstream.opt_stream import add_to_sums
 from tidegate.mechanisms.optstream.reconstruction import Reconstruction
 
 EXAMPLE_3 = np.array([10, 15, 20, 23, 41, 72, 55, 50, 88, 72, 40, 18])

@@ -9,23 +9,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
+from tests.mechanisms.chances import sample_chances
 
 import tidegate as tg
+from tidegate.core.session import Session
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms import HierarchicalOptStream, OptStream
 from tidegate.mechanisms.optstream.feature_trees import equal_parts, parts_of_day, whole_period
 from tidegate.queries import Hierarchy
 from tidegate.testing.entropy import fixed_entropy, zero_noise
-from tidegate.testing.sampling import sample_chances
 
 RAGGED = Hierarchy.from_names(["a/1/x", "a/1/y", "a/2", "b"])
 REGIONS = Hierarchy.from_parents({"all": None, **{f"r{number}": "all" for number in range(12)}})
 W = 6
 
 
-def joint_problem(mechanism, run, noisy, sums):
+def joint_problem(mechanism, noisy, sums):
     """The whole weighted least-squares problem over leaves × steps, as a dense matrix."""
-    curve, variances, precisions = run._reconstruction(mechanism.sample_times, W)
+    curve, variances, precisions = mechanism.weights_at(mechanism.sample_times, W)
     points = np.vstack([noisy[:1], noisy]).astype(float)
     drawn, shares = curve.matrix @ points, [float(share) for share in mechanism.node_shares]
     matrix, right = [], []
@@ -57,16 +58,12 @@ def test_the_release_is_the_joint_optimum(values, nonnegative, seed, second):
         tg.WEvent(epsilon="1", w=W), hierarchy=RAGGED, samples=3, levels=(1, 2, 3), nonnegative=nonnegative,
         features=(equal_parts(W, 2), second),
     )  # fmt: skip
-    seen = {}
+    seen, leaves = [], mechanism._leaves
+    mechanism.__dict__["_leaves"] = lambda noisy: (seen.append(noisy.copy()), leaves(noisy))[1]
     with fixed_entropy(seed):
-        run = mechanism.start()
-        leaves, finish = run._leaves, run._finish
-        run._leaves = lambda noisy: (seen.setdefault("noisy", noisy.copy()), leaves(noisy))[1]
-        run._finish = lambda known, times, sums, length: (
-            seen.setdefault("sums", sums[0].copy()), finish(known, times, sums, length)
-        )[1]  # fmt: skip
-        final = run.push_batch(np.array(values).reshape(W, 4)).final.values
-    matrix, right = joint_problem(mechanism, run, seen["noisy"], seen["sums"])
+        final = Session(mechanism).push_batch(np.array(values).reshape(W, 4)).final.values
+    noisy, sums = seen  # of the samples, and of the parts of features
+    matrix, right = joint_problem(mechanism, noisy, sums)
     dense = np.linalg.lstsq(matrix, right, rcond=None)[0]
     expected = nnls(matrix, right, maxiter=10_000)[0] if nonnegative else dense
     found = final[:, list(RAGGED.leaves)].ravel()
@@ -82,7 +79,7 @@ def test_leaves_add_up_to_their_parents_at_every_step(level, causal):
         causal=causal, nonnegative=True,
     )  # fmt: skip
     rows = np.rint(level * (1 + 0.3 * np.sin(np.arange(96 * 12).reshape(96, 12) / 40))).astype(np.int64)
-    releases = mechanism.start().push_batch(rows)
+    releases = Session(mechanism).push_batch(rows)
     for values in (releases.values, releases.final.values):
         assert values.shape == (96, 13)
         assert np.allclose(values[:, 0], values[:, 1:].sum(axis=1), rtol=1e-9)
@@ -93,8 +90,8 @@ def test_without_noise_the_leaves_are_those_of_opt_stream():
     """Consistent measurements stay as they are."""
     rows = np.arange(4 * 12).reshape(12, 4)
     with zero_noise():
-        final = HierarchicalOptStream(tg.WEvent(epsilon="1", w=12), hierarchy=RAGGED, samples=3).start()
-        plain = OptStream(tg.WEvent(epsilon="1", w=12), columns=4, samples=3).start()
+        final = Session(HierarchicalOptStream(tg.WEvent(epsilon="1", w=12), hierarchy=RAGGED, samples=3))
+        plain = Session(OptStream(tg.WEvent(epsilon="1", w=12), columns=4, samples=3))
         leaves = final.push_batch(rows).final.values[:, list(RAGGED.leaves)]
         assert np.allclose(leaves, plain.push_batch(rows).final.values)
 
@@ -208,10 +205,10 @@ def test_adaptive_samples_follow_the_root():
             threshold=100,
             nonnegative=False,
         )
-        fresh = np.flatnonzero(mechanism.start().push_batch(jumps).fresh) + 1
+        fresh = np.flatnonzero(Session(mechanism).push_batch(jumps).fresh) + 1
         assert fresh.tolist() == [1, 10, 11, 12]
         jumps[:, 1] = 0
-        assert np.flatnonzero(mechanism.start().push_batch(jumps).fresh)[1] + 1 == 4
+        assert np.flatnonzero(Session(mechanism).push_batch(jumps).fresh)[1] + 1 == 4
 
 
 @pytest.mark.parametrize(

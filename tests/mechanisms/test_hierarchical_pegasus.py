@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tidegate.core.session import Session
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms import HierarchicalPeGaSus, PeGaSus
-from tidegate.mechanisms.pegasus.kernels import pruning as loop
+from tidegate.mechanisms.pegasus import hierarchical_pegasus as loop
 from tidegate.queries import Hierarchy, Jump, Monitor, WindowSum
 from tidegate.structures.kernels.hierarchy import sum_up
 from tidegate.testing.entropy import fixed_entropy, zero_noise
@@ -139,35 +140,13 @@ def test_pruning_loses_no_more_than_its_budget(pruning):
         assert max(path_loss(mechanism, path, decay=0) for path in paths) > 1.5 * budget
 
 
-def test_the_printed_pruning_states_what_it_loses():
-    """For 8 levels more than the budget; enumerated here with both noises, and written down by the ledger."""
-    tree = Hierarchy.balanced(128)
-    options = {"calibration": "paper", "pruning_share": "1/2", "prune_below": 60}
-    mechanism = HierarchicalPeGaSus(tg.Event(epsilon="1"), hierarchy=tree, **options)
-    scale = mechanism.prune_scale
-    wide = np.arange(-3000, 3001)
-    law = np.exp(-np.abs(wide) / scale)
-    law /= law.sum()
-    difference = np.convolve(law, law)  # X − Y has the law of X + Y
-    above = np.cumsum(difference[::-1])[::-1]  # P(X − Y ≥ k) at k + 6000
-    lost = 7 * math.log(above[59 + 6000] / above[60 + 6000])
-    assert lost > 3 * 0.5
-    assert float(mechanism.printed_loss()) == pytest.approx(0.5 + lost, abs=2e-3)
-    run = mechanism.start()
-    run.push_batch(np.zeros((3, 128)))
-    verdict = run.ledger.verify()
-    assert not verdict.ok
-    assert "not private" in str(verdict)
-    assert "does NOT keep its promise" in str(mechanism.guarantee)
-
-
 def test_pruned_nodes_are_zero_and_groups_skip_them():
     """Without noise: children of a small node are 0 and in no group; an open group goes on after the gap."""
     tree = Hierarchy.from_parents({"all": None, "a": "all", "b": "all"})
     mechanism = HierarchicalPeGaSus(tg.Event(epsilon="1"), hierarchy=tree, prune_below=10, threshold=50)
     rows = [[8, 9], [1, 2], [8, 9], [8, 10]]
     with zero_noise():
-        releases = mechanism.start().push_batch(rows)
+        releases = Session(mechanism).push_batch(rows)
     assert releases.groups[:, 1].tolist() == [1, 0, 1, 1]
     assert releases.values[1].tolist()[1:] == [0.0, 0.0]
     assert releases.noisy[1].tolist() == [3.0, 0.0, 0.0]
@@ -191,8 +170,8 @@ def test_one_leaf_is_plain_pegasus():
     counts = np.repeat([3, 90, 3], 20)
     one = Hierarchy.from_parents({"one": None})
     with fixed_entropy(5):
-        plain = PeGaSus(tg.Event(epsilon="1")).start().push_batch(counts)
-        forest = HierarchicalPeGaSus(tg.Event(epsilon="1"), hierarchy=one).start().push_batch(counts)
+        plain = Session(PeGaSus(tg.Event(epsilon="1"))).push_batch(counts)
+        forest = Session(HierarchicalPeGaSus(tg.Event(epsilon="1"), hierarchy=one)).push_batch(counts)
     assert (plain.values == forest.values).all()
     assert (plain.groups == forest.groups).all()
 
@@ -201,7 +180,7 @@ def test_one_leaf_is_plain_pegasus():
 def test_every_question_works_on_every_node(pruning):
     """Windows, monitors and aggregations over the nodes of a pruned hierarchy."""
     mechanism = HierarchicalPeGaSus(tg.Event(epsilon="2"), hierarchy=RAGGED, pruning=pruning)
-    releases = mechanism.start().push_batch(np.random.default_rng(1).poisson(20, (60, 6)))
+    releases = Session(mechanism).push_batch(np.random.default_rng(1).poisson(20, (60, 6)))
     nodes = len(RAGGED.names)
     assert releases.values.shape == (60, nodes)
     assert WindowSum(nodes, 12).push_batch(releases).shape == (60, nodes)
@@ -220,7 +199,7 @@ def test_pruning_pays_on_sparse_streams():
 
     def error(**options) -> float:
         mechanism = HierarchicalPeGaSus(policy, hierarchy=tree, **options)
-        return float(np.abs(mechanism.start().push_batch(counts).values - truth).mean())
+        return float(np.abs(Session(mechanism).push_batch(counts).values - truth).mean())
 
     whole = error(pruning="none")
     assert error() < 0.3 * whole
@@ -236,12 +215,9 @@ def test_pruning_pays_on_sparse_streams():
         ({"hierarchy": ["a/1", "a/1"]}, "hierarchy"),
         ({"columns": 5}, "columns"),
         ({"pruning": "sometimes"}, "pruning"),
-        ({"calibration": "wrong"}, "calibration"),
-        ({"calibration": "paper", "pruning": "privtree"}, "pruning"),
         ({"pruning_share": "0"}, "pruning_share"),
         ({"perturber_share": "1"}, "perturber_share"),
         ({"smoother": "mode"}, "smoother"),
-        ({"snapshots": "never"}, "snapshots"),
         ({"longest_group": 0}, "longest_group"),
     ],
 )
@@ -250,15 +226,3 @@ def test_bad_parameters_are_refused(options, word):
     with pytest.raises(InvalidParameter, match=word) as caught:
         HierarchicalPeGaSus(tg.Event(epsilon="1"), **{"hierarchy": RAGGED, **options})
     assert len(str(caught.value).splitlines()) == 1
-
-
-def test_closed_snapshots_hold_no_raw_count():
-    """Taking one closes the groups of all nodes."""
-    marker = 7_319_064_211
-    options = {"hierarchy": Hierarchy.balanced(2), "snapshots": "closed", "threshold": 2**40}
-    run = HierarchicalPeGaSus(tg.Event(epsilon="0.01"), **options).start()
-    run.push_batch(np.full((5, 2), marker))
-    state = run.snapshot()
-    assert marker.to_bytes(8, "little") not in state
-    assert (2 * marker).to_bytes(8, "little") not in state
-    assert (run.push([marker, marker]).groups == 6).all()

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.core.session import Session
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms import BinaryTree, HybridTree
 from tidegate.policy import Event, User, WEvent
@@ -16,7 +17,7 @@ def test_without_noise_the_running_sum_is_exact(branching, steps):
     """Finished blocks and the open tree add up to every prefix."""
     rows = np.arange(steps) % 7
     with zero_noise():
-        released = HybridTree(Event(epsilon="1"), branching=branching).start().push_batch(rows)
+        released = Session(HybridTree(Event(epsilon="1"), branching=branching)).push_batch(rows)
     assert np.allclose(released.values[:, 0], np.cumsum(rows))
 
 
@@ -50,7 +51,7 @@ def test_not_far_behind_a_tree_that_knows_the_length():
 def test_the_closed_form_of_linear_answers():
     """A window difference that straddles blocks, against 20,000 streams, within 3 per cent."""
     mechanism = HybridTree(Event(rho="1/2"), columns=20_000)
-    values = mechanism.start().push_batch(np.zeros((40, 20_000), dtype=np.int64)).values
+    values = Session(mechanism).push_batch(np.zeros((40, 20_000), dtype=np.int64)).values
     weights = np.zeros(37)
     weights[36], weights[20], weights[6] = 1, -1, 0.5
     answer = values[36] - values[20] + 0.5 * values[6]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tidegate as tg
+from tidegate.core.session import Session
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms import ClippedAverage, ClippedDecay, ClippedHistogram
 from tidegate.testing.entropy import zero_noise
@@ -14,20 +15,19 @@ TRIPS = np.random.default_rng(1).gamma(2.2, 13.5, 3000).round().astype(np.int64)
 POLICY = tg.Event(epsilon="1", max_change=1440)
 
 
-def clipped(run):
+def clipped(releases, lag=500):
     """The observations after the lag, cut off at the released clip."""
-    return np.minimum(TRIPS[run.mechanism.lag :], run.clip)
+    return np.minimum(TRIPS[lag:], releases.clip[-1])
 
 
 @pytest.mark.parametrize("window", [1, 7, 900])
 def test_averages_without_noise(window):
     """The mean of the last n clipped observations, of fewer at the beginning; nothing is said during the lag."""
     with zero_noise():
-        run = ClippedAverage(POLICY, lag=500, window=window).start()
-        releases = run.push_batch(TRIPS)
+        releases = Session(ClippedAverage(POLICY, lag=500, window=window)).push_batch(TRIPS)
     assert not releases.fresh[:500].any()
     assert releases.values[:500].any() == 0
-    values = clipped(run)
+    values = clipped(releases)
     for at in (0, 5, 6, 899, 900, 2000):
         expected = values[max(0, at + 1 - window) : at + 1].mean()
         assert releases.values[500 + at, 0] == pytest.approx(expected)
@@ -36,10 +36,9 @@ def test_averages_without_noise(window):
 def test_decayed_sums_without_noise():
     """Each sum is γ times the one before and the new observation."""
     with zero_noise():
-        run = ClippedDecay(POLICY, lag=500, factor="0.9").start()
-        releases = run.push_batch(TRIPS)
+        releases = Session(ClippedDecay(POLICY, lag=500, factor="0.9")).push_batch(TRIPS)
     expected = 0.0
-    for value, released in zip(clipped(run), releases.values[500:, 0], strict=True):
+    for value, released in zip(clipped(releases), releases.values[500:, 0], strict=True):
         expected = 0.9 * expected + value
         assert released == pytest.approx(expected)
 
@@ -47,24 +46,25 @@ def test_decayed_sums_without_noise():
 @pytest.mark.parametrize("window", [None, 300])
 def test_histograms_without_noise(window):
     """Counts of equal bins up to the threshold, and of what lies above, over all observations or the last ones."""
+    mechanism = ClippedHistogram(POLICY, lag=500, bins=6, window=window)
     with zero_noise():
-        run = ClippedHistogram(POLICY, lag=500, bins=6, window=window).start()
-        last = run.push_batch(TRIPS).values[-1]
-    assert run.edges[0] == 0
-    assert run.edges[-1] == run.clip
+        releases = Session(mechanism).push_batch(TRIPS)
+    clip = int(releases.clip[-1])
+    edges = mechanism.edges(clip)
+    assert (edges[0], edges[-1]) == (0, clip)
     seen = TRIPS[-(window or 2500) :]
-    expected = np.histogram(seen, np.append(run.edges, np.inf))[0]
-    assert last == pytest.approx(expected)
+    expected = np.histogram(seen, np.append(edges, np.inf))[0]
+    assert releases.values[-1] == pytest.approx(expected)
 
 
 def test_noise_is_scaled_to_the_clip_and_not_to_the_bound():
     """The deviation of each release is the clip's share of what the bound would need: a tenth and less."""
     for kind, factor in ((ClippedAverage, (2 / 24) ** 0.5), (ClippedDecay, (2 / (1 - 0.99**2)) ** 0.5)):
-        run = kind(POLICY, lag=1000).start()
-        releases = run.push_batch(TRIPS)
-        assert run.clip < 144
-        assert releases.scale[-1] == pytest.approx(factor * run.clip, rel=0.01)
-        errors = releases.values[1500:, 0] - run.mechanism.ideal(TRIPS[:, None].astype(float))[1500:, 0]
+        mechanism = kind(POLICY, lag=1000)
+        releases = Session(mechanism).push_batch(TRIPS)
+        assert releases.clip[-1] < 144
+        assert releases.scale[-1] == pytest.approx(factor * releases.clip[-1], rel=0.01)
+        errors = releases.values[1500:, 0] - mechanism.ideal(TRIPS[:, None].astype(float))[1500:, 0]
         assert np.abs(errors).mean() < 4 * releases.scale[-1]
 
 
@@ -74,29 +74,26 @@ def test_deviations_and_reach_are_in_the_values_unit(kind):
     coarse = kind(POLICY, lag=500)
     fine = kind(tg.Event(epsilon="1", max_change=360), lag=500, grid="1/4")
     with zero_noise():
-        whole, quarters = coarse.start(), fine.start()
-        expected, found = whole.push_batch(TRIPS), quarters.push_batch(TRIPS / 4)
+        expected, found = Session(coarse).push_batch(TRIPS), Session(fine).push_batch(TRIPS / 4)
     counts = kind is ClippedHistogram  # a count has no unit
     assert found.scale[500:] == pytest.approx(expected.scale[500:] / (1 if counts else 4))
-    assert quarters.reach(700) == pytest.approx(whole.reach(700) / (1 if counts else 4))
+    clip = int(expected.clip[-1])
+    assert fine.reach(clip, 200) == pytest.approx(coarse.reach(clip, 200) / (1 if counts else 4))
 
 
 def test_reach_counts_the_steps_after_the_lag():
-    """Of the n-th observation after the lag, an average of n has the n-th part, also where it begins late."""
+    """Of the n-th observation after the lag, an average of n has the n-th part."""
     mechanism = ClippedAverage(POLICY, lag=500, window=900)
-    with zero_noise():
-        run = mechanism.start().begin_at(101)
-        run.push_batch(TRIPS)
     for after in (1, 2, 900, 1000):
-        assert run.reach(100 + 500 + after) == pytest.approx(run.clip / min(after, 900))
+        assert mechanism.reach(70, after) == pytest.approx(70 / min(after, 900))
 
 
 @pytest.mark.parametrize("kind", [ClippedAverage, ClippedDecay, ClippedHistogram])
 def test_every_step_has_one_source(kind):
     """As many sources as rows, each the step itself after the lag."""
     with zero_noise():
-        run = kind(POLICY, lag=500).start()
-        releases = [run.push_batch(TRIPS[:600]), run.push_batch(TRIPS[600:700])]
+        session = Session(kind(POLICY, lag=500))
+        releases = [session.push_batch(TRIPS[:600]), session.push_batch(TRIPS[600:700])]
     assert [len(each.source) for each in releases] == [600, 100]
     assert releases[0].source.tolist() == [0] * 500 + list(range(501, 601))
     assert releases[1].source.tolist() == list(range(601, 701))

@@ -11,13 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter, LedgerMismatch
-from tidegate.ledger import MemoryLedger
+from experiments.printed.optstream import PrintedOptStream
+from tidegate.core.log import MemoryLog
+from tidegate.core.session import Session
+from tidegate.core.verify import verify
+from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import OptStream, Uniform
 from tidegate.mechanisms.optstream.choose_samples import Prediction
 from tidegate.mechanisms.optstream.feature_trees import equal_parts, parts_of_day, whole_period
 from tidegate.releases import Status
-from tidegate.testing.entropy import CountingEntropy, fixed_entropy, install, zero_noise
+from tidegate.testing.entropy import zero_noise
 
 DAY = (parts_of_day(48), whole_period(48))
 POLICY = tg.WEvent(epsilon="1", w=12)
@@ -133,54 +136,26 @@ def test_the_enumeration_catches_noise_for_too_few_samples(noise):
 
 
 def test_the_enumeration_catches_the_printed_features():
-    """The planted wrong version: printed noise of features loses what its guarantee says."""
-    mechanism = OptStream(
-        tg.WEvent(epsilon="1", w=5),
-        samples=2,
-        features=(equal_parts(5, 2), whole_period(5)),
-        calibration="paper",
+    """The planted wrong version: printed noise of features, which loses w times what it is charged."""
+    mechanism = PrintedOptStream(
+        tg.WEvent(epsilon="1", w=5), samples=2, features=(equal_parts(5, 2), whole_period(5)), noise="laplace"
     )
-    lost = worst_loss(mechanism, mechanism.sample_times)
-    assert float(lost) == pytest.approx(float(mechanism.guarantee.loss))
-    assert lost > 2
-
-
-def test_the_printed_loss_at_the_papers_parameters():
-    """16.7 ε at w = 48 with three features, as the review of the proofs found; the ledger says so, too."""
-    mechanism = OptStream(
-        tg.WEvent(epsilon="1", w=48),
-        samples=10,
-        adaptive=False,
-        features=DAY,
-        split=(1, 1, 2),
-        calibration="paper",
-    )
-    thirds = OptStream(
-        tg.WEvent(epsilon="1", w=48), samples=10, adaptive=True, features=DAY, calibration="paper"
-    )
-    assert float(thirds.guarantee.loss) == pytest.approx(16.6, abs=0.1)
-    assert "does NOT keep its promise" in str(mechanism.guarantee)
-    run = mechanism.start()
-    run.push_batch(wave(96, 48))
-    assert not run.ledger.verify().ok
-    with pytest.raises(LedgerMismatch):
-        mechanism.start(ledger=MemoryLedger(mechanism.policy, mechanism.units))
+    assert worst_loss(mechanism, mechanism.sample_times) > 2
 
 
 @settings(max_examples=40)
 @given(st.integers(2, 14), st.data())
 def test_adaptive_charges_never_overfill_a_window(w, data):
-    """Whatever is chosen, the ledger accepts every charge, and what is charged covers what is measured."""
+    """Whatever is chosen, the account accepts every charge, and what is charged covers what is measured."""
     k = data.draw(st.integers(2, w))
     features = data.draw(st.sampled_from([(), (whole_period(w),)]))
     mechanism = OptStream(
         tg.WEvent(epsilon="40", w=w), samples=k, adaptive=True, features=features, threshold=20
     )
-    run = mechanism.start()
-    rows = np.array(data.draw(st.lists(st.integers(0, 60), min_size=4 * w, max_size=4 * w)))
-    releases = run.push_batch(rows)
+    rows, log = np.array(data.draw(st.lists(st.integers(0, 60), min_size=4 * w, max_size=4 * w))), MemoryLog()
+    releases = Session(mechanism, log).push_batch(rows)
     assert releases.fresh.reshape(4, w).sum(axis=1).tolist() == [k] * 4
-    assert run.ledger.verify().ok
+    assert verify(log.rows()).ok
     tests, sample, step = mechanism.shares
     most = max(releases.fresh[first : first + w].sum() for first in range(3 * w))
     assert 2 * tests + most * sample + w * step <= 1
@@ -214,54 +189,11 @@ def test_moving_units_pay_for_all_columns_together():
 # two answers ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mechanism", OptStream.examples(), ids=range(len(OptStream.examples())))
-def test_revised_values_do_not_depend_on_how_steps_are_pushed(mechanism):
-    """One batch, single pushes and restored runs revise the same steps with the same values."""
-    w = mechanism.window
-    rows = wave(5 * w + w // 2, w, mechanism.columns, 50)
-    with fixed_entropy(3):
-        whole = mechanism.start().push_batch(rows).revised
-        run, revised = mechanism.start(), []
-        for number, row in enumerate(rows):
-            if number == 2 * w + 1:
-                run = mechanism.start(ledger=run.ledger, state=run.snapshot())
-            release = run.push(row)
-            assert (release.revised is not None) == ((number + 1) % w == 0)
-            revised += [] if release.revised is None else list(release.revised)
-        run = mechanism.start()
-        pieces = [piece for cut in (rows[: w + 1], rows[w + 1 : 3 * w], rows[3 * w :])
-                  if (piece := run.push_batch(cut).revised) is not None]  # fmt: skip
-    assert whole.first_step == 1
-    assert len(whole) == 5 * w == len(revised) == sum(map(len, pieces))
-    assert np.array_equal(whole.values, np.array([release.values for release in revised]))
-    assert np.array_equal(whole.values, np.concatenate([piece.values for piece in pieces]))
-    assert [release.delay for release in revised] == [w - 1 - step % w for step in range(5 * w)]
-    assert [release.delay for release in whole] == [release.delay for release in revised]
-    for name in ("status", "source", "units"):
-        assert getattr(whole, name).tolist() == [int(getattr(release, name)) for release in revised]
-
-
-def test_revisions_can_be_taken_by_a_loop():
-    """Whoever asks for them once gets the revised values of all pushes since; runs of others keep none."""
-    run, silent = OptStream(POLICY, samples=4).start(), OptStream(POLICY, samples=4).start()
-    assert callable(run.take_revisions)
-    assert run._untaken is None  # looking at the method keeps nothing
-    assert run.take_revisions() == []
-    for row in wave(30):
-        run.push(row)
-        silent.push(row)
-    taken = run.take_revisions()
-    assert [release.step for release in taken] == list(range(1, 25))
-    assert [release.delay for release in taken[:2]] == [11, 10]
-    assert run.take_revisions() == []
-    assert silent._untaken is None
-
-
 def test_revised_values_are_lines_through_the_samples():
     """Without noise the final curve passes through the samples and is straight in between."""
     rows = np.array([0, 9, 9, 4, 9, 9, 9, 8])
     with zero_noise():
-        releases = OptStream(tg.WEvent(epsilon="1", w=8), samples=2).start().push_batch(rows)
+        releases = Session(OptStream(tg.WEvent(epsilon="1", w=8), samples=2)).push_batch(rows)
     assert releases.revised.values[:, 0].tolist() == [4, 4, 4, 4, 5, 6, 7, 8]
     assert releases.values[:, 0].tolist() == [0, 0, 0, 4, 4, 4, 4, 8]
     assert [Status(s) for s in releases.status[3:5]] == [Status.FRESH, Status.APPROXIMATED]
@@ -275,11 +207,11 @@ def test_revised_values_are_lines_through_the_samples():
 def test_what_a_step_shows_before_its_period_ends(causal, expected):
     """Hold the last sample, or prolong the line; the curve of the last period needs a last period."""
     with zero_noise():
-        run = OptStream(tg.WEvent(epsilon="1", w=6), times=(1, 3, 6), causal=causal).start()
-        shown = run.push_batch([4, 0, 8, 0, 0, 12]).values[:, 0]
+        session = Session(OptStream(tg.WEvent(epsilon="1", w=6), times=(1, 3, 6), causal=causal))
+        shown = session.push_batch([4, 0, 8, 0, 0, 12]).values[:, 0]
         assert shown.tolist() == expected
         if causal == "last period":
-            moved = run.push_batch([14, 0, 18, 0, 0, 22]).values[:, 0]
+            moved = session.push_batch([14, 0, 18, 0, 0, 22]).values[:, 0]
             assert moved == pytest.approx([14, 16, 18, 18 + 4 / 3, 18 + 8 / 3, 22])
 
 
@@ -288,9 +220,9 @@ def test_features_pull_the_curve_towards_their_sums():
     rows = np.zeros(12, dtype=np.int64)
     rows[4:7] = 120
     with zero_noise():
-        plain = OptStream(POLICY, times=(3, 12)).start().push_batch(rows).final.values.sum()
+        plain = Session(OptStream(POLICY, times=(3, 12))).push_batch(rows).final.values.sum()
         mechanism = OptStream(POLICY, times=(3, 12), features=(whole_period(12),), split=(1, 1, 10**6))
-        pulled = mechanism.start().push_batch(rows).final.values
+        pulled = Session(mechanism).push_batch(rows).final.values
     assert plain == 0
     assert pulled.sum() == pytest.approx(360, rel=0.01)
     assert pulled.min() >= 0
@@ -298,10 +230,8 @@ def test_features_pull_the_curve_towards_their_sums():
 
 def test_printed_weights_are_one_over_the_size_of_a_feature():
     """Algorithm 4's weights: each feature weighs one over its number of parts."""
-    run = OptStream(
-        POLICY, samples=3, features=(equal_parts(12, 3), whole_period(12)), weights="size"
-    ).start()
-    _, variances, precisions = run._reconstruction((4, 8, 12), 12)
+    mechanism = OptStream(POLICY, samples=3, features=(equal_parts(12, 3), whole_period(12)), weights="size")
+    _, variances, precisions = mechanism.weights_at((4, 8, 12), 12)
     assert variances.tolist() == [12.0] * 12
     assert precisions.tolist() == [1 / 3] * 3 + [1.0]
 
@@ -309,164 +239,26 @@ def test_printed_weights_are_one_over_the_size_of_a_feature():
 # ends and beginnings -------------------------------------------------------------------------------------------
 
 
-def test_an_incomplete_period_is_kept_until_it_is_complete_or_flushed():
-    """Flushing costs nothing, releases what is there, and ends the run."""
-    run = OptStream(POLICY, samples=4, features=(equal_parts(12, 3), whole_period(12))).start()
-    releases = run.push_batch(wave(17))
-    spent = run.ledger.spent()
-    assert len(releases.revised) == 12
-    flushed = run.flush()
-    assert (flushed.first_step, len(flushed), flushed[0].delay) == (13, 5, 4)
-    assert run.ledger.spent() <= spent
-    assert run.flush() is None
-    with pytest.raises(InvalidInput, match="flushed"):
-        run.push(5)
+def test_an_incomplete_period_is_kept_until_it_is_complete_or_ended():
+    """The end of the stream costs nothing, and releases what is there."""
+    log = MemoryLog()
+    session = Session(OptStream(POLICY, samples=4, features=(equal_parts(12, 3), whole_period(12))), log)
+    assert len(session.push_batch(wave(17)).revised) == 12
+    ended = session.finish().revised
+    assert (ended.first_step, len(ended), ended[0].delay) == (13, 5, 4)
+    assert verify(log.rows()).ok
 
 
-def test_an_earlier_snapshot_cannot_go_on_after_a_flush(tmp_path):
-    """The same sums would be released twice: the ledger on disk has moved on."""
-    mechanism, path = OptStream(POLICY, samples=4, features=(whole_period(12),)), tmp_path / "ledger"
-    run = mechanism.start(ledger=path)
-    run.push_batch(wave(5))
-    state = run.snapshot()
-    run.flush()
-    with pytest.raises(LedgerMismatch):
-        mechanism.start(ledger=run.ledger, state=state)
-    run.ledger.close()
-    again = mechanism.start(ledger=path)
-    assert again.step == 12
-    assert len(again.push_batch(wave(12)).revised) == 12
-
-
-def test_a_flush_without_any_sample_shows_the_sample_before():
+def test_an_end_without_any_sample_shows_the_sample_before():
     """Nothing measured yet in this period: the last sample holds; in the first period there is nothing."""
     mechanism = OptStream(tg.WEvent(epsilon="1", w=6), samples=1)
     with zero_noise():
-        run = mechanism.start()
-        run.push_batch([0, 0, 0, 0, 0, 7, 1, 2])
-        assert run.flush().values[:, 0].tolist() == [7, 7]
-        fresh = mechanism.start()
+        session = Session(mechanism)
+        session.push_batch([0, 0, 0, 0, 0, 7, 1, 2])
+        assert session.finish().revised.values[:, 0].tolist() == [7, 7]
+        fresh = Session(mechanism)
         fresh.push_batch([5, 5])
-        assert fresh.flush().values[:, 0].tolist() == [0, 0]
-
-
-@pytest.mark.parametrize("adaptive", [False, True])
-def test_a_run_that_begins_within_a_period_revises_from_the_next_one_on(adaptive, tmp_path):
-    """A ledger without the run's snapshot: samples go on, sums and revised values wait for a whole period."""
-    mechanism = OptStream(POLICY, samples=4, adaptive=adaptive, features=(whole_period(12),))
-    run = mechanism.start(ledger=tmp_path / "ledger")
-    run.push_batch(wave(17))
-    run.ledger.close()
-    again = mechanism.start(ledger=tmp_path / "ledger")
-    assert again.step == 17
-    assert again.push_batch(wave(7)).revised is None
-    revised = again.push_batch(wave(24)).revised
-    assert (revised.first_step, len(revised)) == (25, 24)
-    assert again.ledger.verify().ok
-
-
-def test_a_torn_period_keeps_no_raw_sum(tmp_path):
-    """Sums without noise would be raw: a run that begins within a period does not sum."""
-    mechanism = OptStream(POLICY, samples=4, features=(whole_period(12),))
-    run = mechanism.start(ledger=tmp_path / "ledger")
-    run.push(5)
-    run.ledger.close()
-    again = mechanism.start(ledger=tmp_path / "ledger")
-    again.push_batch(wave(4))
-    assert not again._memory["sums"].any()
-
-
-@settings(max_examples=40)
-@given(st.integers(2, 12), st.data())
-def test_times_may_change_between_periods(w, data):
-    """The ledger accepts every change of public times, and pushes and batches agree about it."""
-    k = data.draw(st.integers(1, w))
-
-    def times():
-        return (*sorted(data.draw(st.permutations(range(1, w)))[: k - 1]), w)
-
-    mechanism, new, at = (
-        OptStream(tg.WEvent(epsilon="1", w=w), times=times()),
-        times(),
-        data.draw(st.integers(0, 2 * w)),
-    )
-    rows = wave(5 * w, w)
-    with fixed_entropy(1):
-        one, two = mechanism.start(), mechanism.start()
-        one.push_batch(rows[:at])
-        one.change_times(new)
-        batch = one.push_batch(rows[at:])
-        for row in rows[:at]:
-            two.push(row)
-        two.change_times(new)
-        single = [two.push(row) for row in rows[at:]]
-    assert np.array_equal(batch.values, np.array([release.values for release in single]))
-    assert batch.units.tolist() == [release.units for release in single]
-    assert np.flatnonzero(batch.fresh[-w:]).tolist() == [time - 1 for time in new]
-    assert one.ledger.verify().ok
-
-
-def test_a_refused_batch_leaves_the_run_as_it_was():
-    """A ledger that cannot pay refuses before noise is drawn; the run goes on afterwards."""
-    mechanism = OptStream(POLICY, samples=4)
-    ledger = MemoryLedger(POLICY, mechanism.units)
-    run = mechanism.start(ledger=ledger)
-    run.push_batch(wave(2))
-    ledger.charge(3, 1)
-    before = run.snapshot()
-    with pytest.raises(BudgetExceeded):
-        run.push_batch(wave(30))
-    assert run.snapshot() == before
-
-
-def refusals(mechanism, rows, stranger, *, whole=False):
-    """At which step a run is refused when somebody else empties its ledger after a step; and the ledger then."""
-    ledger = MemoryLedger(mechanism.policy, mechanism.units)
-    run = mechanism.start(ledger=ledger)
-    pieces = [rows[:stranger], rows[stranger:]] if whole else rows[:, None]
-    for piece in pieces:
-        try:
-            run.push_batch(piece)
-        except BudgetExceeded as error:
-            return error.step, ledger.snapshot()
-        if run.step == stranger:
-            ledger.charge(stranger, int(ledger.remaining(stranger) / ledger.unit))
-    return None, ledger.snapshot()
-
-
-@settings(max_examples=30)
-@given(st.integers(3, 12), st.data())
-def test_refusals_do_not_depend_on_data(w, data):
-    """Adaptive samples on a ledger that others empty: charges and refusals are the same for any two streams."""
-    k = data.draw(st.integers(2, w))
-    features = data.draw(st.sampled_from([(), (whole_period(w),)]))
-    mechanism = OptStream(
-        tg.WEvent(epsilon="90", w=w), samples=k, adaptive=True, features=features, threshold=20
-    )
-    steps, stranger = 3 * w, data.draw(st.integers(1, 3 * w))
-    streams = [
-        np.array(data.draw(st.lists(st.integers(0, 99), min_size=steps, max_size=steps))),
-        np.zeros(steps, dtype=np.int64),
-    ]
-    for whole in (False, True):
-        (one, first), (two, second) = (refusals(mechanism, rows, stranger, whole=whole) for rows in streams)
-        assert one == two
-        assert all(np.array_equal(first[name], second[name]) for name in first if name != "identity")
-
-
-def test_a_period_is_paid_before_its_data_are_looked_at():
-    """A ledger that cannot pay for the adaptive samples of a period refuses its first step and draws nothing."""
-    mechanism = OptStream(POLICY, samples=4, adaptive=True)
-    ledger = MemoryLedger(POLICY, mechanism.units)
-    counting = CountingEntropy()
-    with install(counting):
-        run = mechanism.start(ledger=ledger)
-    ledger.charge(1, mechanism.units - mechanism.charges(())[0] + 1)  # a unit too few is left
-    with pytest.raises(BudgetExceeded):
-        run.push(5)
-    with pytest.raises(BudgetExceeded):
-        run.push_batch(wave(12))
-    assert (counting.words_drawn, run.step) == (0, 0)
+        assert fresh.finish().revised.values[:, 0].tolist() == [0, 0]
 
 
 # choice --------------------------------------------------------------------------------------------------------
@@ -477,7 +269,7 @@ def test_the_predicted_error_is_the_measured_one(features):
     """On a stream like its profile the mean absolute error is predicted within 10 % (n = 60,000 steps)."""
     mechanism = OptStream(tg.WEvent(epsilon="0.2", w=12), samples=4, features=features, nonnegative=False)
     rows = wave(60_000)
-    measured = np.abs(mechanism.start().push_batch(rows).final.values - rows).mean()
+    measured = np.abs(Session(mechanism).push_batch(rows).final.values - rows).mean()
     assert measured == pytest.approx(mechanism.predicted_error(wave(12)), rel=0.1)
 
 
@@ -526,7 +318,7 @@ def test_nothing_is_predicted_where_samples_depend_on_data():
         {"features": [[[*range(1, 13)]], [[*range(1, 7)], [*range(7, 14)]]]}, {"split": (1, 0, 1)}, {"split": (1, 1)},
         {"split": (1, -1, 1)}, {"features": [[[*range(1, 13)]]], "split": (1, 1, 0)},
         {"samples": 4, "adaptive": True, "split": (0, 1, 1)}, {"reconstruction": "spline"}, {"weights": "equal"},
-        {"causal": "guess"}, {"calibration": "loose"}, {"threshold": 0.5},
+        {"causal": "guess"}, {"threshold": 0.5},
     ],
     ids=str,
 )  # fmt: skip
@@ -538,23 +330,13 @@ def test_wrong_parameters_are_one_sentence(options):
 
 
 def test_gaps_are_refused_and_nothing_is_charged():
-    """A null inside a period is never taken for a zero: it is refused, and the run waits for a value."""
-    run = OptStream(POLICY, samples=4).start()
-    run.push_batch(wave(5))
+    """A null inside a period is never taken for a zero: it is refused, and the session waits for a value."""
+    session = Session(OptStream(POLICY, samples=4))
+    session.push_batch(wave(5))
     with pytest.raises(InvalidInput, match="gaps"):
-        run.push_batch([[3.0], [float("nan")]])
-    assert run.step == 5
-    assert run.push(3).step == 6
-
-
-def test_times_cannot_be_changed_to_something_else():
-    """As many times as before, public ones."""
-    run = OptStream(POLICY, samples=4).start()
-    for times in ((6, 12), (3, 6, 9, 11)):
-        with pytest.raises(InvalidParameter):
-            run.change_times(times)
-    with pytest.raises(InvalidParameter):
-        OptStream(POLICY, samples=4, adaptive=True).start().change_times((3, 6, 9, 12))
+        session.push_batch([[3.0], [float("nan")]])
+    assert session.step == 5
+    assert session.push(3).step == 6
 
 
 def test_noise_beyond_the_grid_is_refused():
@@ -578,6 +360,6 @@ def test_half_of_the_laplace_error_on_every_region(shared_data):
         public = january[region].to_numpy()[: 31 * 48]
         stream = rest[region].to_numpy().astype(np.int64)[: 330 * 48, None]
         mechanism = OptStream.from_profile(policy, public)
-        error = np.abs(mechanism.start().push_batch(stream).final.values - stream).mean()
-        laplace = np.abs(np.maximum(Uniform(policy).start().push_batch(stream).values, 0) - stream).mean()
+        error = np.abs(Session(mechanism).push_batch(stream).final.values - stream).mean()
+        laplace = np.abs(np.maximum(Session(Uniform(policy)).push_batch(stream).values, 0) - stream).mean()
         assert error <= laplace / 2

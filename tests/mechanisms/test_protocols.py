@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tidegate.audit.copies import widened
+from tidegate.core.session import Session
 from tidegate.mechanisms import catalogue
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tiers import rotated
@@ -14,18 +15,18 @@ EXAMPLES = {kind.__name__: kind.examples() for kind in (*catalogue().values(), C
 
 
 def pushed(mechanism, steps=40):
-    """A run after some steps, and what it released."""
-    run = mechanism.start()
-    return run, run.push_batch(np.zeros((steps, mechanism.columns), dtype=np.int64))
+    """A session after some steps, and what it released."""
+    session = Session(mechanism)
+    return session, session.push_batch(np.zeros((steps, mechanism.columns), dtype=np.int64))
 
 
 @pytest.mark.parametrize("mechanism", rotated(EXAMPLES, 0))
 def test_what_is_declared_is_so(mechanism):
     """Only what revises has revised values and a last word; losses have one entry a step; copies can be made."""
-    run, releases = pushed(mechanism)
+    session, releases = pushed(mechanism)
     if not mechanism.revises:
         assert releases.revised is None
-        assert run.flush() is None
+        assert session.finish() is None
     losses = mechanism.step_losses(releases)
     assert losses is None or losses.shape == (40,)
     wide = widened(mechanism, 2)

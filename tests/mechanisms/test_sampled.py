@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.errors import InvalidInput, InvalidParameter, SnapshotError
+from tidegate.core.errors import AccountRefused
+from tidegate.core.session import Session
+from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import Fast, RescueDP
 from tidegate.mechanisms.sampled.grouping import Grouping
 from tidegate.mechanisms.sampled.kalman import Kalman
@@ -49,7 +51,7 @@ def test_no_window_spends_more_than_its_budget(mechanism, seed):
     policy, random = mechanism.policy, np.random.default_rng(seed)
     level = random.choice([1, 30, 1000])
     rows = random.poisson(level, (60, mechanism.columns)) * random.integers(0, 3, (60, 1))
-    run = mechanism.start()
+    run = Session(mechanism)
     releases = run.push_batch(rows)
     other = policy.extreme_neighbour(rows, lambda n: int(random.integers(n)))
     difference = np.abs(rows - other).sum(axis=1)
@@ -58,7 +60,6 @@ def test_no_window_spends_more_than_its_budget(mechanism, seed):
         for at in np.flatnonzero(releases.fresh)
     )
     assert loss <= 1
-    assert run.ledger.verify().ok
     assert max(np.convolve(releases.units, np.ones(policy.window, dtype=np.int64))) <= mechanism.units
     if isinstance(mechanism, Fast):
         assert max(np.convolve(releases.fresh, np.ones(policy.window))) <= mechanism.units
@@ -78,24 +79,11 @@ def test_data_of_steps_that_are_not_measured_do_not_matter(mechanism):
     """Decisions come from measurements: other data at the steps in between give the very same transcript."""
     rows = np.random.default_rng(0).poisson(20, (300, mechanism.columns))
     with fixed_entropy(2):
-        releases = mechanism.start().push_batch(rows)
-        again = mechanism.start().push_batch(np.where(releases.fresh[:, None], rows, 10_000))
+        releases = Session(mechanism).push_batch(rows)
+        again = Session(mechanism).push_batch(np.where(releases.fresh[:, None], rows, 10_000))
     assert 0 < releases.fresh.sum() < 300
     for name in ("values", "status", "units", "source", "scale"):
         assert np.array_equal(getattr(releases, name), getattr(again, name))
-
-
-@BOTH
-def test_the_printed_calibration_can_be_restored(kind):
-    """Also with times of their own for all columns, pushing one by one and going on from a snapshot change nothing."""
-    printed = kind(WEvent(epsilon="1", w=24), columns=8, calibration="paper")
-    rows = np.random.default_rng(0).poisson(20, (600, 8))
-    with fixed_entropy(1):
-        releases = printed.start().push_batch(rows)
-        again = printed.start()
-        pieces = [again.push(row).values for row in rows[:100]]
-        rest = printed.start(state=again.snapshot()).push_batch(rows[100:])
-    assert np.array_equal(releases.values, np.concatenate([pieces, rest.values]))
 
 
 @BOTH
@@ -107,7 +95,6 @@ def test_the_printed_calibration_can_be_restored(kind):
         {"samples": 2.0},
         {"adaptive": "yes"},
         {"filter": 3},
-        {"calibration": "printed"},
         {"policy": WEvent(epsilon="1", delta="1e-6", w=9)},
     ],
     ids=str,
@@ -155,17 +142,15 @@ def test_bad_settings_are_refused_in_one_sentence(make):
 
 @BOTH
 def test_bad_steps_are_refused_and_cost_nothing(kind):
-    """Other columns, a step out of order, a snapshot of another width: one sentence, nothing charged."""
+    """Other columns, a step that has passed: one sentence, nothing charged."""
     policy = WEvent(epsilon="1", w=4)
-    run = kind(policy, columns=3).start()
+    run = Session(kind(policy, columns=3))
     run.push([1, 2, 3])
-    spent, before = run.ledger.spent(), run.snapshot()
+    spent = run.spent
     with pytest.raises(InvalidInput, match="has 3 columns"):
         run.push([1, 2])
     with pytest.raises(InvalidInput, match="3 columns"):
         run.push_batch(np.zeros((4, 2), dtype=np.int64))
-    with pytest.raises(InvalidInput, match="out of order"):
-        run.push([1, 2, 3], step=4)
-    with pytest.raises(SnapshotError, match="other parameters"):
-        kind(policy, columns=2).start(state=before)
-    assert (run.ledger.spent(), run.snapshot()) == (spent, before)
+    with pytest.raises(AccountRefused, match="was released already"):
+        run.push([1, 2, 3], step=1)
+    assert run.spent == spent

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tidegate.core.session import Session
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms import SlidingWindowTree, Uniform
 from tidegate.testing.entropy import zero_noise
@@ -20,8 +21,11 @@ def test_without_noise_the_sums_are_exact(window, counts, averaged, cut):
     """Every window, also over the seams of blocks and of batches, is the sum of its steps."""
     options = {"window": window, "estimator": "honaker" if averaged else "plain"}
     with zero_noise():
-        run = SlidingWindowTree(tg.Event(epsilon="1"), **options).start()
-        found = [*run.push_batch(counts[:cut]).values[:, 0], *run.push_batch(counts[cut:]).values[:, 0]]
+        session = Session(SlidingWindowTree(tg.Event(epsilon="1"), **options))
+        found = [
+            *session.push_batch(counts[:cut]).values[:, 0],
+            *session.push_batch(counts[cut:]).values[:, 0],
+        ]
     expected = [sum(counts[max(0, at + 1 - window) : at + 1]) for at in range(len(counts))]
     assert found == pytest.approx(expected)
 
@@ -33,9 +37,9 @@ def test_a_step_is_in_one_node_of_each_level(window):
     assert mechanism.levels == max(1, int(np.ceil(np.log2(window))))
     for at in range(window):
         with zero_noise():
-            run = mechanism.start()
-            run.push_batch(np.eye(window, dtype=np.int64)[at])
-        nodes = run._state()["nodes"][:, 0]
+            session = Session(mechanism)
+            session.push_batch(np.eye(window, dtype=np.int64)[at])
+        nodes = session._queries[0].state.nodes[:, 0]
         assert (np.count_nonzero(nodes), nodes.sum()) == (mechanism.levels, mechanism.levels)
     assert mechanism.scale == mechanism.levels
 
@@ -44,7 +48,7 @@ def test_a_step_is_in_one_node_of_each_level(window):
 def test_the_stated_standard_deviation_is_the_one_seen(estimator):
     """n = 20,000 independent columns; within 5 %, which a scale one level too small or large would leave."""
     mechanism = SlidingWindowTree(tg.Event(epsilon="1"), columns=20_000, window=7, estimator=estimator)
-    releases = mechanism.start().push_batch(np.zeros((21, 20_000), dtype=np.int64))
+    releases = Session(mechanism).push_batch(np.zeros((21, 20_000), dtype=np.int64))
     seen = releases.values.std(axis=1)
     stated = [mechanism.standard_deviation(step) for step in range(1, 22)]
     assert seen == pytest.approx(stated, rel=0.05)

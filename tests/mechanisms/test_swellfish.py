@@ -1,4 +1,4 @@
-"""The Swellfish mechanism: every promise, every schedule, gaps, shared ledgers, changing specifications."""
+"""The Swellfish mechanism: every promise, every schedule, gaps."""
 
 import itertools
 from fractions import Fraction
@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.composition import delta_of, largest_step
+from tidegate.core.log import MemoryLog
+from tidegate.core.session import Session
+from tidegate.core.verify import verify
 from tidegate.datasets import households
-from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter
+from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms.swellfish import optimal_schedule
 from tidegate.policy import Clock, Secret, Specification
 from tidegate.testing import fixed_entropy
-from tidegate.testing.entropy import zero_noise
 
 Mechanism = tg.mechanisms.Swellfish
 HOME = Secret(1, 2, "always", 1, "home")
@@ -241,166 +243,53 @@ def test_theorem_7_any_w_event_mechanism_serves_the_specifications():
     assert scale >= max(exact_scales(Mechanism(policy))) * Fraction(9999, 10000)
 
 
-def test_runs_on_one_ledger_share_every_promise():
-    """Theorem 5 on one ledger: two halves fit, a third release does not."""
-    policy = tg.Swellfish(specifications=[HOUSE])
-    half = Mechanism(policy, share="1/2")
-    one = half.start()
-    two, three = half.start(ledger=one.ledger), half.start(ledger=one.ledger)
-    for _ in range(4):
-        one.push(0)
-        two.push(0)
-    assert one.ledger.verify().ok
-    three.step = 3
-    with pytest.raises(BudgetExceeded):
-        three.push(0)
-
-
-def test_a_split_stream_goes_on_with_the_same_promises():
-    """Theorem 6 on one ledger: the second part begins where the first has ended, and no secret is counted twice."""
-    policy = tg.Swellfish(specifications=[HOUSE])
-    first = Mechanism(policy).start()
-    first.push_batch(np.zeros(5))
-    second = Mechanism(policy).start(ledger=first.ledger)
-    assert second.step == 5
-    second.push_batch(np.zeros(5))
-    assert second.ledger.verify().ok
-    with pytest.raises(BudgetExceeded):
-        Mechanism(policy, schedule="printed").start(ledger=second.ledger)._push(np.zeros(1, dtype=np.int64))
-
-
-def test_specifications_come_and_go():
-    """The schedule follows: more noise for the new household, less when nothing of the old one can still go on."""
-    policy = tg.Swellfish(specifications=[HOUSE], longest=4)
-    run = Mechanism(policy).start()
-    quiet = run.push_batch(np.zeros(12)).scale[-1]
-    added = run.add(Specification((HOME, Secret(8, 4, "always", "1/4", "pump")), "pump house"))
-    assert added.begins == 13
-    loud = run.push(0).scale
-    assert loud > 10 * quiet
-    left = run.withdraw("pump house")
-    assert left.ends == 16
-    assert run.push_batch(np.zeros(4)).scale == pytest.approx([loud] * 3 + [quiet])
-    assert run.ledger.verify().ok
-    restored = Mechanism(policy).start(state=run.snapshot())
-    assert [each.label for each in restored._in_force] == ["house", "pump house"]
-    with pytest.raises(InvalidParameter, match="already released"):
-        run.add(Specification((HOME, Secret(1, 2, [(3, 9)], 1, "past")), "late"))
-    with pytest.raises(InvalidParameter, match="baseline"):
-        run.add(Specification((Secret(1, 2, [(100, 110)], 1, "x"),), "bare"))
-
-
-@st.composite
-def stays(draw):
-    """A household, a step at which it comes, before any of its secrets, and a later one at which it goes."""
-    house = draw(specifications(1))
-    firsts = [int(secret.intervals.rows[0, 0]) for secret in house.secrets if not secret.endless]
-    begins = draw(st.integers(0, min([STEPS - 2, *firsts]) - 1))
-    return house, begins, draw(st.integers(begins + 1, STEPS - 2))
-
-
-@settings(max_examples=25)
-@given(stays())
-def test_changes_never_break_a_promise(stay):
-    """Random households that come and go: all placements of what was in force keep their promises."""
-    two, begins, ends = stay
-    policy = tg.Swellfish(specifications=[HOUSE], longest=6)
-    run = Mechanism(policy).start()
-    added = left = None
-    scales = []
-    for step in range(STEPS):
-        if step == begins:
-            added = run.add(two)
-        if step == ends:
-            left = run.withdraw(two.label)
-        scales.append(run.push(0).scale)
-    assert run.ledger.verify().ok
-    whole = tg.Swellfish(specifications=[HOUSE, added], longest=6, horizon=STEPS)
-    delta = whole.temporal_sensitivity(1, STEPS)
-    for number, steps, secret in placements(whole):
-        if number == 1 and steps[0] > ends:
-            continue  # began after the withdrawal: nothing was promised
-        loss = sum(delta[number][t - 1] / Fraction(scales[t - 1]) for t in steps)
-        assert loss <= Fraction(secret.epsilon) * (1 + Fraction(1, 10**9))
-    assert left.ends >= ends
-
-
 def test_missing_readings():
     """Filled from releases or a public number; silent where gaps are public, with noise where they are hidden."""
     policy = tg.Swellfish(specifications=[HOUSE])
     with pytest.raises(InvalidInput, match="fill gaps"):
-        Mechanism(policy).start().push(np.nan)
+        Session(Mechanism(policy)).push(np.nan)
     stream = np.array([50.0, np.nan, np.nan, 52.0, 53.0])
     with fixed_entropy(5):
-        run = Mechanism(policy, fill="released").start()
-        releases = run.push_batch(stream)
-        single = Mechanism(policy, fill="released").start()
+        mechanism = Mechanism(policy, fill="released")
+        releases = Session(mechanism).push_batch(stream)
+        single = Session(mechanism)
         pushed = [single.push(value) for value in stream]
     assert releases.values[1, 0] == releases.values[2, 0] == releases.values[0, 0]
     assert [r.status.label for r in releases] == ["fresh", "approximated", "approximated", "fresh", "fresh"]
     assert releases.units[1] == 0
     assert list(releases.source) == [1, 1, 1, 4, 5]
     assert [p.values[0] for p in pushed] == list(releases.values[:, 0])
-    assert "which readings are missing is not protected" in str(run.mechanism.guarantee)
-    public = Mechanism(policy, fill="40").start().push_batch(stream)
+    assert "which readings are missing is not protected" in str(mechanism.guarantee)
+    public = Session(Mechanism(policy, fill="40")).push_batch(stream)
     assert public.values[1, 0] == 40
     hidden = Mechanism(policy, fill="40", gap_change=1)
     assert "hidden like it" in str(hidden.guarantee)
-    assert hidden.start().push_batch(stream).fresh.all()
+    assert Session(hidden).push_batch(stream).fresh.all()
     assert hidden.hides_gaps
     with pytest.raises(InvalidParameter, match="raise the baseline"):
         Mechanism(policy, columns=50, fill="40", gap_change=1)  # a step may miss the readings of all columns
     with fixed_entropy(6):
         two = Mechanism(policy, columns=2, fill="released")
         rows = np.array([[5.0, 6.0], [np.nan, 7.0], [np.nan, np.nan], [8.0, 9.0]])
-        batch = two.start().push_batch(rows)
-        run = two.start()
-        assert np.array_equal([run.push(row).values for row in rows[:2]], batch.values[:2])
-        again = two.start(state=run.snapshot())
-        assert np.array_equal([again.push(row).values for row in rows[2:]], batch.values[2:])
+        batch = Session(two).push_batch(rows)
+        log = MemoryLog()
+        found = [Session(two, log).push(row).values for row in rows]
+    assert np.array_equal(found, batch.values)
 
 
 @pytest.mark.parametrize("gap", [None, float("nan"), pd.NA])
 def test_a_gap_is_one_in_every_type_of_column(gap):
     """With a bound, gaps are filled whatever numbers stand beside them; a whole number after one is no gap."""
     two = Mechanism(tg.Swellfish(specifications=[HOUSE]), columns=2, fill="40", clamp=100)
-    assert two.start().push_batch([[5, 6], [gap, gap], [3, 2]]).values[1].tolist() == [40, 40]
-    run = Mechanism(tg.Swellfish(specifications=[HOUSE]), fill="40", clamp=100).start()
-    assert [run.push(value).status.label for value in (gap, 5)] == ["approximated", "fresh"]
-
-
-def test_a_gap_does_not_change_the_order_of_columns():
-    """Columns are found by their names whether or not a reading is missing."""
-    with zero_noise():
-        run = Mechanism(tg.Swellfish(specifications=[HOUSE]), columns=2, fill="40").start()
-        run.push_batch(pd.DataFrame({"north": [1], "south": [2]}))
-        values = run.push_batch(pd.DataFrame({"south": [2, 4], "north": [1, np.nan]})).values
-    assert values[0].tolist() == [1, 2]
+    assert Session(two).push_batch([[5, 6], [gap, gap], [3, 2]]).values[1].tolist() == [40, 40]
+    session = Session(Mechanism(tg.Swellfish(specifications=[HOUSE]), fill="40", clamp=100))
+    assert [session.push(value).status.label for value in (gap, 5)] == ["approximated", "fresh"]
 
 
 def test_a_whole_number_after_a_gap_is_released():
     """The quick way of single numbers has no gaps of the step before."""
-    run = Mechanism(tg.Swellfish(specifications=[HOUSE]), fill="40").start()
-    assert [run.push(value).status.label for value in (np.nan, 5)] == ["approximated", "fresh"]
-
-
-def test_an_added_specification_must_hide_gaps_too():
-    """A household whose baseline is lower than a gap is refused, however it comes to the ledger."""
-    policy = tg.Swellfish(specifications=[Specification((Secret(5, 2, "always", 1, "home"),), "house")])
-    mechanism = Mechanism(policy, fill=0, gap_change=5)
-    low = Specification((Secret(1, 2, "always", "1/2", "home"),), "low house")
-    high = Specification((Secret(6, 2, "always", "1/2", "home"),), "high house")
-    run = mechanism.start()
-    with pytest.raises(InvalidParameter, match="raise the baseline"):
-        run.add(low)
-    assert run.ledger.rows == 0
-    run.add(high)
-    run.push(1)
-    other = Mechanism(policy).start(ledger=run.ledger)  # has no gaps to hide, so it may add what it likes
-    other.add(low)
-    with pytest.raises(InvalidParameter, match="gap_change"):
-        run.push(1)
-    assert run.ledger.step == 1
+    session = Session(Mechanism(tg.Swellfish(specifications=[HOUSE]), fill="40"))
+    assert [session.push(value).status.label for value in (np.nan, 5)] == ["approximated", "fresh"]
 
 
 def test_the_optimal_schedule_does_not_know_the_joint_promise():
@@ -408,7 +297,7 @@ def test_the_optimal_schedule_does_not_know_the_joint_promise():
     policy = tg.Swellfish(specifications=[HOUSE], horizon=STEPS, promise="joint")
     with pytest.raises(InvalidParameter, match="under the joint promise"):
         Mechanism(policy, schedule="optimal")
-    assert Mechanism(policy, schedule="printed").start().push(1).scale > 0
+    assert Session(Mechanism(policy, schedule="printed")).push(1).scale > 0
     with pytest.raises(InvalidParameter, match="hidden for ever"):
         Mechanism(tg.Swellfish(specifications=[HOUSE], promise="joint"))
 
@@ -465,9 +354,9 @@ def test_derived_specifications_are_for_experiments_only():
     policy = tg.Swellfish(specifications=houses, derived=True, horizon=7 * 96)
     mechanism = Mechanism(policy, grid="0.01", experiment=True)
     assert "nobody lives in the households" in str(mechanism.guarantee)
-    run = mechanism.start()
-    run.push_batch(np.zeros(7 * 96))
-    assert run.ledger.verify().ok
+    log = MemoryLog()
+    Session(mechanism, log).push_batch(np.zeros(7 * 96))
+    assert verify(log.rows()).ok
 
 
 def test_the_guarantee_names_the_largest_and_the_smallest_level():
@@ -480,17 +369,16 @@ def test_the_guarantee_names_the_largest_and_the_smallest_level():
 
 def test_noise_has_the_scheduled_scale():
     """Mean |noise| over 20,000 draws at three scales: within 5 standard errors (α < 1e-6 each); half of it fails."""
-    run = Mechanism(tg.Swellfish(specifications=[HOUSE], horizon=9)).start
     sizes = {}
     with fixed_entropy(3):
         mechanism = Mechanism(tg.Swellfish(specifications=[Specification((HOME,), "h")]))
-        noise = np.abs(mechanism.start().push_batch(np.zeros(20_000)).values)
+        noise = np.abs(Session(mechanism).push_batch(np.zeros(20_000)).values)
         expected = mechanism.expected_error()
         error = 5 * expected / np.sqrt(noise.size)
         sizes["home"] = noise.mean()
     assert abs(sizes["home"] - expected) < error
     assert abs(sizes["home"] - expected / 2) > error
-    assert run().push(0).scale > 0
+    assert Session(Mechanism(tg.Swellfish(specifications=[HOUSE], horizon=9))).push(0).scale > 0
 
 
 def test_neighbours_are_one_placement_of_one_event():
@@ -556,6 +444,6 @@ def test_experiment_1_in_small(shared_data):
         Mechanism(policy, columns=20, grid="0.01", experiment=True),
         tg.mechanisms.Uniform(policy.as_w_event(), columns=20, grid="0.01"),
     ):
-        released = np.maximum(mechanism.start().push_batch(loads).values, 0)
+        released = np.maximum(Session(mechanism).push_batch(loads).values, 0)
         errors[type(mechanism).__name__] = (np.abs(released - loads) / np.maximum(loads, 1)).mean(axis=0)
     assert np.mean(errors["Uniform"] / errors["Swellfish"]) >= 10

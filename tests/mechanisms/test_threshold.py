@@ -10,19 +10,23 @@ from hypothesis import strategies as st
 from scipy.stats import beta as beta_law
 from scipy.stats import norm
 
-from tidegate.errors import BudgetExceeded, InvalidInput, InvalidParameter, LedgerMismatch
-from tidegate.ledger import MemoryLedger
+from distributions import ALPHA, compare_counts
+from experiments.printed.clipping import PrintedThreshold, printed_constants
+from tidegate.core.session import Session
+from tidegate.errors import InvalidParameter
 from tidegate.mechanisms import Threshold
 from tidegate.mechanisms.clipping import smooth_sensitivity
-from tidegate.mechanisms.clipping.kernels import smooth_quantile
-from tidegate.mechanisms.clipping.printed_threshold import printed_constants
-from tidegate.mechanisms.clipping.released_threshold import ReleasedThreshold
-from tidegate.noise import install
-from tidegate.policy import Event, Secret, Specification, Swellfish, User, WEvent
-from tidegate.testing.entropy import CountingEntropy
-from tidegate.testing.statistics import ALPHA, compare_counts
+from tidegate.mechanisms.clipping.smooth_sensitivity import smooth_quantile
+from tidegate.mechanisms.clipping.threshold import ReleasedThreshold
+from tidegate.noise import current
+from tidegate.policy import Event, User, WEvent
 
 DELTA = Fraction(1, 2**20)
+
+
+def released(threshold, values):
+    """What a session releases of a sample."""
+    return threshold.read(Session(threshold).push_batch(values))
 
 
 def laplace_masses(scale, reach):
@@ -97,7 +101,7 @@ def test_the_walk_has_the_enumerated_law():
     values = np.array([1, 2, 2, 3, 5, 8, 8, 8])
     threshold = Threshold(Event(epsilon="1", max_change=8), sample=8, above=1, per_doubling=2)
     law = quantile_law(values, threshold)
-    drawn = [threshold.release(values).grid_units for _ in range(8000)]
+    drawn = [threshold.draw(values, current(), 8).grid_units for _ in range(8000)]
     counts = {str(c): (drawn.count(c), float(law[j])) for j, c in enumerate(threshold.candidates.tolist())}
     assert compare_counts(counts, len(drawn)).ok
 
@@ -186,8 +190,8 @@ NEIGHBOUR = np.sort(np.concatenate([TIED[1:], [10]]))
 
 def shown_loss(threshold, draws=800):
     """Whether releases on the two tied samples show a loss above (ε, δ), at level ALPHA over all half-lines."""
-    one = np.array([threshold.release(TIED).grid_units for _ in range(draws)])
-    two = np.array([threshold.release(NEIGHBOUR).grid_units for _ in range(draws)])
+    one = np.array([threshold.draw(TIED, current(), 1).grid_units for _ in range(draws)])
+    two = np.array([threshold.draw(NEIGHBOUR, current(), 1).grid_units for _ in range(draws)])
     epsilon, delta = float(threshold.policy.epsilon), float(threshold.policy.delta)
     edges = [1, 5, 9, 10, 11, 20, 100, 10**4, 10**5, 5 * 10**5, 10**6]
     level = ALPHA / (8 * len(edges))
@@ -217,45 +221,26 @@ def test_ties_do_not_show_in_the_default(method, policy):
 
 @pytest.mark.parametrize("method", ["smooth", "smooth-gaussian"])
 def test_ties_catch_the_printed_quantile(method):
-    """The same test refuses calibration="paper", whose guarantee and ledger say so themselves."""
+    """The same test refuses the printed quantile."""
     policy = Event(epsilon="1", delta=DELTA, max_change=10**6)
-    printed = Threshold(policy, sample=4000, exceeding="1/2", method=method, too_low=0.1, calibration="paper")
-    assert shown_loss(printed)
-    assert "does NOT keep its promise" in str(printed.guarantee)
-
-
-def test_the_ledger_is_charged_before_anything_is_drawn():
-    """A threshold takes its part of each step of the sample, and is refused where it no longer fits."""
-    ledger = MemoryLedger(Event(epsilon="1", max_change=100), units=4)
-    threshold = Threshold(Event(epsilon="1/2", max_change=100), sample=50, above=5)
-    threshold.release(np.arange(50), ledger, first_step=1)
-    assert ledger.spent(50, 50) == Fraction(1, 2)
-    with pytest.raises(BudgetExceeded):
-        Threshold(Event(epsilon="2", max_change=100), sample=50, above=5).release(np.arange(50), ledger, 51)
-    assert ledger.step == 50
-    with pytest.raises(LedgerMismatch, match="window"):
-        Threshold(WEvent(epsilon="1", w=3), sample=50, above=25).release(np.arange(50), ledger, 51)
-    assert ledger.step == 50
-    with pytest.raises(InvalidParameter, match="more units"):
-        Threshold(Event(epsilon="1/3", max_change=100), sample=50, above=5).release(np.arange(50), ledger, 51)
+    assert shown_loss(PrintedThreshold(policy, sample=4000, exceeding="1/2", method=method, too_low=0.1))
 
 
 def test_it_finds_the_quantile():
     """With a large ε the threshold is the rank's value up to one step of the grid; smooth lies above it."""
     values = np.arange(1, 10_001)
-    found = Threshold(Event(epsilon="50", max_change=10**6), sample=10_000, above=100).release(values).value
+    found = released(Threshold(Event(epsilon="50", max_change=10**6), sample=10_000, above=100), values).value
     assert 9900 * 0.98 <= found <= 9900 * 1.05
     policy = Event(epsilon="5", delta="1e-6", max_change=10**6)
-    drawn = [
-        Threshold(policy, sample=10_000, above=100, method="smooth").release(values).value for _ in range(50)
-    ]
+    smooth = Threshold(policy, sample=10_000, above=100, method="smooth")
+    drawn = [released(smooth, values).value for _ in range(50)]
     assert 9900 <= np.median([float(value) for value in drawn]) <= 12_000
 
 
 def test_an_unknown_bound_costs_little():
     """The walk over a grid up to 2^44 ends where the data are."""
     threshold = Threshold(Event(epsilon="1"), sample=5000, above=60, bound="unknown")
-    found = threshold.release(np.arange(5000)).value
+    found = released(threshold, np.arange(5000)).value
     assert 3000 < found < 20_000
 
 
@@ -282,8 +267,6 @@ def test_impossible_parameters_name_what_to_change():
         Threshold(event, sample=10, above=10)
     with pytest.raises(InvalidParameter, match="bound"):
         Threshold(approximate, sample=1000, above=5, method="smooth", bound="unknown", too_low=0.1)
-    with pytest.raises(InvalidInput, match="exactly the sample"):
-        Threshold(event, sample=10, above=1).release([1, 2])
 
 
 def test_the_gaussian_constants_solve_their_equation():
@@ -292,33 +275,6 @@ def test_the_gaussian_constants_solve_their_equation():
     tail = math.sqrt(2 * (math.log(2e6) + 0.5))
     assert constants.a**2 / 2 + constants.a * tail == pytest.approx(0.5)
     assert constants.offset == pytest.approx(norm.ppf(0.9))
-
-
-OTHERS = [
-    WEvent(epsilon="1", w=2, max_change=100),
-    WEvent(epsilon="1", w=1, max_change=100),
-    Event(epsilon="1", max_change=1),
-    Event(epsilon="1", max_change=100, adjacency="replace"),
-    Event(epsilon="1", max_change=100, mobility="fixed"),
-    Event(epsilon="1", max_change=100, touches=1),
-    Event(epsilon="1", max_change=100, horizon=500),
-    Event(rho="1", max_change=100),
-    Event(epsilon="1", delta="1e-3", max_change=100),
-    Swellfish(
-        specifications=[Specification((Secret(100, 1, "always", 100, "event"),), "house")], epsilon="1"
-    ),
-]
-
-
-@pytest.mark.parametrize("other", OTHERS, ids=range(len(OTHERS)))
-def test_a_ledger_of_another_policy_is_refused(other):
-    """Whole policies are compared, not windows: nothing is charged to, or drawn on, an account of something else."""
-    threshold = Threshold(Event(epsilon="1/2", max_change=100), sample=50, above=5)
-    ledger = MemoryLedger(other, units=1 << 12)
-    counting = CountingEntropy()
-    with install(counting), pytest.raises(LedgerMismatch, match="another policy"):
-        threshold.release(np.arange(50), ledger)
-    assert (ledger.step, counting.words_drawn) == (0, 0)
 
 
 @pytest.mark.parametrize("denominator", range(1, 12))
@@ -345,14 +301,6 @@ def test_smooth_constants_keep_to_what_was_proved():
             )
 
 
-def test_a_ledger_with_a_smaller_budget_is_refused():
-    """Smooth noise takes a ledger's whole budget, which must be at least what the threshold spends."""
-    threshold = Threshold(Event(epsilon="1", delta="1e-3"), sample=1000, above=100, method="smooth")
-    for budget in ({"epsilon": "0.01", "delta": "1e-3"}, {"epsilon": "1", "delta": "1e-12"}):
-        with pytest.raises(LedgerMismatch, match="whole budget is smaller"):
-            threshold.release(np.zeros(1000), MemoryLedger(Event(**budget), 1))
-
-
 @pytest.mark.parametrize("method", ["smooth", "smooth-gaussian"])
 def test_smooth_thresholds_have_the_noise_of_their_scale(method):
     """Around the value of the rank and its offset, with the law's spread (α < 1e-9); half of it is not."""
@@ -361,7 +309,7 @@ def test_smooth_thresholds_have_the_noise_of_their_scale(method):
     values = np.arange(1000) * 1000
     scale = threshold._constants.scale(values, threshold.rank, threshold.largest)
     centre = values[threshold.rank - 1] + math.floor(scale * threshold._constants.offset + 0.5)
-    noise = np.array([threshold.release(values).grid_units for _ in range(1500)]) - centre
+    noise = np.array([threshold.draw(values, current(), 1).grid_units for _ in range(1500)]) - centre
     assert scale > 100
     assert np.abs(noise).max() < threshold.largest / 4  # nothing is cut
     usual = scale * (1.0 if method == "smooth" else math.sqrt(2 / math.pi))

@@ -11,11 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tidegate.core import arrays
+from tidegate.core.log import MemoryLog
+from tidegate.core.session import Session
+from tidegate.core.verify import verify
 from tidegate.errors import InvalidParameter
-from tidegate.ledger.kernels import LAST
-from tidegate.mechanisms import Sample, Tide, Uniform, snapshot
-from tidegate.mechanisms.tide.kernels import loop
+from tidegate.mechanisms import Sample, Tide, Uniform
+from tidegate.mechanisms.tide import plan
+from tidegate.mechanisms.tide.ahead import Ahead
+from tidegate.mechanisms.tide.plan import END, POOL_ROW, POSITION
 from tidegate.mechanisms.tide.schedule import choices, numbers_of_measurements, span_of
+from tidegate.mechanisms.tide.tide import STEP
 from tidegate.structures.kernels import tracking as t
 from tidegate.structures.kernels.state_space import begin
 from tidegate.structures.state_space_model import Prior, Structure, parameters_of
@@ -52,17 +58,17 @@ def test_shares_are_exact_and_scales_cover_them(window, sliding, drifting, tenth
     total = Fraction(tenths, 10)
     tables = choices(window, sliding, (24,) if drifting else (), sensitivity, total, gaussian=gaussian)
     rows, units = tables.rows, tables.units
-    opening, second = tables.shares[-2:, loop.CHARGE]
+    opening, second = tables.shares[-2:, plan.CHARGE]
     for at, (number, _, charge, *_) in enumerate(tables.shares):
         if at < 3 * rows:
             assert 0 < number * charge <= units
-        lost = sensitivity / Fraction(float(tables.scales[at, loop.SCALE]))
+        lost = sensitivity / Fraction(float(tables.scales[at, plan.SCALE]))
         assert (lost**2 / 2 if gaussian else lost) <= total * Fraction(int(charge), units)
     for number, _, charge, *_ in tables.shares[rows : 2 * rows]:
         assert number * charge + (opening if window >= 16 else 0) <= units
     for number, _, charge, *_ in tables.shares[2 * rows : 3 * rows]:
         assert number * charge + (opening + second if window >= 16 else 0) <= units
-    assert tables.shares[0, loop.MEASUREMENTS] == window
+    assert tables.shares[0, plan.MEASUREMENTS] == window
 
 
 @given(st.integers(1, 300), st.lists(st.integers(2, 500), max_size=2), st.integers(0, 1000))
@@ -70,10 +76,10 @@ def test_gaps_fit_every_window(window, periods, begin):
     """Wherever the schedule begins, no window has more than k measurements, and k gaps waste little."""
     tables = choices(window, True, periods, 1, Fraction(1))
     for choice in range(tables.rows):
-        plan = np.zeros(loop.PLAN, dtype=np.int64)
-        number = int(tables.shares[choice, loop.MEASUREMENTS])
-        plan[loop.REMAINDER] = begin % number
-        times = np.cumsum([loop.next_gap(tables.shares, choice, plan) for _ in range(3 * number)])
+        followed = np.zeros(plan.PLAN, dtype=np.int64)
+        number = int(tables.shares[choice, plan.MEASUREMENTS])
+        followed[plan.REMAINDER] = begin % number
+        times = np.cumsum([plan.next_gap(tables.shares, choice, followed) for _ in range(3 * number)])
         across = times[number:] - times[:-number]
         assert across.min() >= window
         assert across.max() <= window + 1 + (window // 8 if periods else 0)
@@ -83,8 +89,10 @@ def test_no_phase_of_a_period_is_starved():
     """Measurements visit every phase of a period even if the stride divides it, and nobody declared it."""
     tables = choices(48, True, (), 1, Fraction(1))
     for choice in range(tables.rows):
-        plan = np.zeros(loop.PLAN, dtype=np.int64)
-        gaps = [loop.next_gap(tables.shares, choice, plan) for _ in range(49 * int(tables.shares[choice, 0]))]
+        followed = np.zeros(plan.PLAN, dtype=np.int64)
+        gaps = [
+            plan.next_gap(tables.shares, choice, followed) for _ in range(49 * int(tables.shares[choice, 0]))
+        ]
         assert len(set(np.cumsum(gaps) % 48)) == 48
 
 
@@ -109,8 +117,8 @@ def test_a_daily_shape_is_no_slow_level():
     held, errors = [], []
     for run in range(4):
         with fixed_entropy(f"daily {run}"):
-            run = Tide(tg.WEvent(epsilon="0.1", w=240), periods=(24, 168), nonnegative=True).start()
-            releases = run.push_batch(counts)
+            session = Session(Tide(tg.WEvent(epsilon="0.1", w=240), periods=(24, 168), nonnegative=True))
+            releases = session.push_batch(counts)
         low, high = releases.interval(0.9)
         held.append(float(((low <= counts) & (counts <= high)).mean()))
         errors.append(mean_error(releases, counts))
@@ -123,7 +131,7 @@ def test_first_intervals_are_those_of_measurements(epsilon, w):
     """A value that is its own measurement deviates by the noise, however little the model knows."""
     stream = (1000 + 50 * np.sin(np.arange(12))).astype(np.int64)[:, np.newaxis]
     with fixed_entropy("beginning"):
-        releases = Tide(tg.WEvent(epsilon=epsilon, w=w), delay=0).start().push_batch(stream)
+        releases = Session(Tide(tg.WEvent(epsilon=epsilon, w=w), delay=0)).push_batch(stream)
     deviation, noise = np.asarray(releases.deviation)[:, 0], releases.scale * 2**0.5
     assert deviation[0] <= 1.001 * noise[0]
     if w == 1:
@@ -146,19 +154,20 @@ def test_no_window_is_ever_overspent(window, epsilon, seed):
     """On wild streams every window of w steps spends at most ε, counted from the releases themselves."""
     generator = np.random.default_rng(seed)
     wild = np.rint(generator.pareto(0.7, (300, 2)) * 50 * (generator.random(300) < 0.5)[:, np.newaxis])
-    run = Tide(tg.WEvent(epsilon=epsilon, w=window), columns=2, periods=(12,), harmonics=1).start()
-    releases = run.push_batch(np.minimum(wild, 10**9).astype(np.int64))
+    mechanism, log = (
+        Tide(tg.WEvent(epsilon=epsilon, w=window), columns=2, periods=(12,), harmonics=1),
+        MemoryLog(),
+    )
+    releases = Session(mechanism, log).push_batch(np.minimum(wild, 10**9).astype(np.int64))
     sums = np.convolve(releases.units, np.ones(window, dtype=np.int64))
-    assert sums.max() <= run.ledger.units
-    assert run.ledger.verify().ok
+    assert sums.max() <= mechanism.units
+    assert verify(log.rows()).ok
     assert releases.fresh[releases.units > 0].all()  # other fresh ones belong to a group that has paid
 
 
 @pytest.mark.parametrize("noise", ["laplace", "semiorder", "gaussian"])
 def test_decisions_depend_on_measurements_only(monkeypatch, noise):
     """Two raw streams with equal measurements have equal schedules, states and releases, whatever lies between."""
-    import tidegate.mechanisms.tide.run as module
-
     gaussian = noise == "gaussian"
     policy = tg.WEvent(rho="0.001", w=24) if gaussian else tg.WEvent(epsilon="0.5", w=24)
     one = daily(400, 24)
@@ -166,23 +175,19 @@ def test_decisions_depend_on_measurements_only(monkeypatch, noise):
     target = np.random.default_rng(4).normal(5000, 10, 400).astype(np.int64)
 
     def measured_as_told(rows):
-        """Noise = target − raw value, through the door for undecided draws."""
+        """Noise = target − raw value, through the door for noise that is drawn in Python."""
 
-        def supply(self, block, index, reason):
-            step = block.first_step + index
-            self._given[:] = target[step - 1] - rows[step - 1]
-
-        def supply_shared(self, steps):
-            step = self.run.ledger._batch.state[LAST]
+        def supply(self, source, steps):
+            step, numbers = int(self._plan[STEP]), self._secret.numbers
             self.pool = target[step - 1 : step, np.newaxis] - rows[step - 1 : step]
-            self.taken[:3] = 0, 1, self.run.plan[loop.TAKEN]
+            numbers[POSITION], numbers[END], numbers[POOL_ROW] = 0, 1, self._plan[plan.TAKEN]
 
-        monkeypatch.setattr(module.LoopRun, "_help", supply)
-        monkeypatch.setattr(module.TideNoise, "draw", supply_shared)
-        monkeypatch.setattr("tidegate.mechanisms.loop_run.INLINE", 0)
-        monkeypatch.setattr(module, "INLINE", 0)
-        run = Tide(policy, periods=(24,), harmonics=2, noise="auto" if gaussian else noise).start()
-        return run, run.push_batch(rows)
+        monkeypatch.setattr(Ahead, "draw", supply)
+        mechanism = Tide(policy, periods=(24,), harmonics=2, noise="auto" if gaussian else noise)
+        # all noise comes through that door
+        mechanism.__dict__["constants"] = mechanism.constants._replace(gaussian=True)
+        session = Session(mechanism)
+        return session._queries[0].state, session.push_batch(rows)
 
     (first, a), (second, b) = measured_as_told(one), measured_as_told(other)
     assert not np.array_equal(one, other)
@@ -190,27 +195,26 @@ def test_decisions_depend_on_measurements_only(monkeypatch, noise):
         assert np.array_equal(getattr(a, name), getattr(b, name))
     assert np.array_equal(a.deviation, b.deviation)
     assert np.array_equal(a.revised.values, b.revised.values)
-    states = first._numbers(), second._numbers()
-    assert all(np.array_equal(states[0][name], states[1][name]) for name in states[0])
+    states = [arrays.flat(state._replace(secret=())) for state in (first, second)]
+    assert all(np.array_equal(*pair) for pair in zip(*states, strict=True))
     assert gaussian or 0 < a.fresh.sum() < 400  # with ρ every step is worth a measurement here
-    assert (first.plan[loop.NUMBER] > 0) == (noise != "laplace")
 
 
 def test_better_than_uniform_and_sample_on_a_daily_stream():
     """Where the model holds, the error is below half of Uniform's and of Sample's (3 runs of 4,000 steps)."""
     truth = daily(4000)
     policy = tg.WEvent(epsilon="0.1", w=48)
-    mine = [mean_error(Tide(policy, periods=(48,)).start().push_batch(truth), truth) for _ in range(3)]
+    mine = [mean_error(Session(Tide(policy, periods=(48,))).push_batch(truth), truth) for _ in range(3)]
     for rival in (Uniform(policy), Sample(policy)):
-        assert max(mine) < 0.5 * mean_error(rival.start().push_batch(truth), truth)
+        assert max(mine) < 0.5 * mean_error(Session(rival).push_batch(truth), truth)
 
 
 def test_smoothed_values_are_better_and_complete():
-    """Revised values have a smaller error, come once for each step and in order, and flush brings the rest."""
+    """Revised values have a smaller error, come once for each step and in order, and the end brings the rest."""
     truth = daily(2000)
-    run = Tide(tg.WEvent(epsilon="0.1", w=48), periods=(48,)).start()
-    releases = run.push_batch(truth)
-    revised, rest = releases.revised, run.flush()
+    session = Session(Tide(tg.WEvent(epsilon="0.1", w=48), periods=(48,)))
+    releases = session.push_batch(truth)
+    revised, rest = releases.revised, session.finish().revised
     assert revised.first_step == 1
     assert rest.first_step == 1 + len(revised)
     assert len(revised) + len(rest) == 2000
@@ -225,9 +229,9 @@ def test_single_pushes_bring_the_same_revisions():
     truth = daily(150, 24)
     mechanism = Tide(tg.WEvent(epsilon="1", w=10), periods=(24,), harmonics=2)
     with fixed_entropy(5):
-        whole = mechanism.start().push_batch(truth).revised
-        run = mechanism.start()
-        parts = [run.push(row).revised for row in truth]
+        whole = Session(mechanism).push_batch(truth).revised
+        session = Session(mechanism)
+        parts = [session.push(row).revised for row in truth]
     kept = [part for part in parts if part is not None]
     assert np.array_equal(np.concatenate([part.values for part in kept]), whole.values)
     assert np.array_equal(np.concatenate([part.deviation for part in kept]), whole.deviation)
@@ -238,7 +242,7 @@ def test_a_volatile_stream_costs_no_more_than_uniform():
     generator = np.random.default_rng(7)
     truth = np.rint(np.abs(generator.normal(0, 20_000, (1500, 1)))).astype(np.int64)
     policy = tg.WEvent(epsilon="1", w=48)
-    releases = Tide(policy).start().push_batch(truth)
+    releases = Session(Tide(policy)).push_batch(truth)
     assert releases.fresh.mean() > 0.97
     assert mean_error(releases, truth) < 1.15 * Uniform(policy, noise="laplace").expected_error()
 
@@ -250,7 +254,7 @@ def test_what_cannot_be_seen_is_not_invented():
     for window in (24, 240):
         policy = tg.WEvent(epsilon="0.01", w=window)
         for _ in range(4):
-            releases = Tide(policy, periods=(48, 336)).start().push_batch(truth)
+            releases = Session(Tide(policy, periods=(48, 336))).push_batch(truth)
             worse.append(mean_error(releases, truth) / truth.mean())
             low, high = releases.interval(0.9)
             covered.append(((low <= truth) & (truth <= high)).mean())
@@ -262,7 +266,7 @@ def test_what_appears_is_seen():
     """A stream that was too small to be seen and grows is followed within a few windows."""
     small, large = np.full((600, 1), 3), daily(1200, 48, 5000, 500)
     policy = tg.WEvent(epsilon="0.1", w=48)
-    releases = Tide(policy, periods=(48,)).start().push_batch(np.concatenate([small, large]))
+    releases = Session(Tide(policy, periods=(48,))).push_batch(np.concatenate([small, large]))
     assert np.abs(releases.values[:600] - 3).mean() < 30
     assert np.abs(releases.values[800:, 0] - large[200:, 0]).mean() < 400
 
@@ -273,7 +277,7 @@ def test_a_quiet_night_does_not_hide_a_loud_day():
     truth = np.where((hour >= 16) & (hour < 34), 20_000, 0)[:, np.newaxis]
     for window in (24, 120):
         policy = tg.WEvent(epsilon="0.1", w=window)
-        releases = Tide(policy, periods=(48,)).start().push_batch(truth)
+        releases = Session(Tide(policy, periods=(48,))).push_batch(truth)
         assert np.abs(releases.values[24:48] - truth[24:48]).mean() < 12_000
         assert mean_error(releases, truth) < 1.15 * Uniform(policy, noise="laplace").expected_error()
 
@@ -286,7 +290,7 @@ def test_a_hierarchy_is_consistent_and_no_worse():
     policy = tg.WEvent(
         epsilon="1", w=48, max_change=tree.height
     )  # a unit is in a leaf and in all nodes above it
-    releases = Tide(policy, columns=nodes.shape[1], periods=(48,)).start().push_batch(nodes)
+    releases = Session(Tide(policy, columns=nodes.shape[1], periods=(48,))).push_batch(nodes)
     found = tg.queries.Consistent(tree).push_batch(releases)
     at = list(tree.leaves)
     assert np.allclose(found, tree.sum(found[:, at]))
@@ -303,7 +307,7 @@ def test_misfit_is_noticed(noise):
     calm = daily(1500, 48, 5000, 500)
     wild = np.random.default_rng(2).integers(0, 60_000, (600, 1))
     tide = Tide(tg.WEvent(epsilon="0.1", w=48), periods=(48,), noise=noise)
-    releases = tide.start().push_batch(np.concatenate([calm, wild]))
+    releases = Session(tide).push_batch(np.concatenate([calm, wild]))
     assert releases.fresh[500:1500].mean() < 0.9
     assert releases.fresh[1750:].mean() > 0.9
 
@@ -311,7 +315,7 @@ def test_misfit_is_noticed(noise):
 def test_intervals_cover():
     """90 % intervals cover between 80 and 99 % of the steps of one run, causal and smoothed."""
     truth = daily(4000)
-    releases = Tide(tg.WEvent(epsilon="0.1", w=48), periods=(48,)).start().push_batch(truth)
+    releases = Session(Tide(tg.WEvent(epsilon="0.1", w=48), periods=(48,))).push_batch(truth)
     for found in (releases, releases.revised):
         begin = found.first_step - 1
         low, high = found.interval(0.9)
@@ -327,7 +331,7 @@ def test_many_small_columns_share_what_they_know():
     generator = np.random.default_rng(1)
     truth = generator.poisson(1.0, (300, 675))
     policy = tg.WEvent(epsilon="1", w=24)
-    found = mean_error(Tide(policy, columns=675).start().push_batch(truth), truth)
+    found = mean_error(Session(Tide(policy, columns=675)).push_batch(truth), truth)
     assert found < 0.1 * Uniform(policy, columns=675).expected_error()
 
 
@@ -345,9 +349,9 @@ def test_many_small_columns_share_what_they_know():
 def test_policies(policy):
     """Event, user-level and replace policies all stay within their budget and give estimates, with ρ as well."""
     truth = np.repeat(daily(1000, 24), 2, axis=1)
-    run = Tide(policy, columns=2, periods=(24,)).start()
-    releases = run.push_batch(truth)
-    assert run.ledger.verify().ok
+    log = MemoryLog()
+    releases = Session(Tide(policy, columns=2, periods=(24,)), log).push_batch(truth)
+    assert verify(log.rows()).ok
     assert np.isfinite(releases.values).all()
     assert mean_error(releases, truth) < 1.15 * Uniform(policy, columns=2, noise="laplace").expected_error()
 
@@ -356,14 +360,14 @@ def test_gaussian_noise_loses_no_more_than_rho():
     """In every window Σ Δ²/(2σ²) over measured steps is at most ρ, by the released scales, and nearly all of it."""
     mechanism = Tide(tg.WEvent(rho="0.001", w=24, adjacency="replace"), columns=2, periods=(24,))
     truth = np.repeat(daily(1000, 24), 2, axis=1)
-    run = mechanism.start()
-    releases = run.push_batch(truth)
-    assert run.ledger.verify().ok
+    log = MemoryLog()
+    releases = Session(mechanism, log).push_batch(truth)
+    assert verify(log.rows()).ok
     assert not mechanism.shares_noise
     lost = mechanism.step_losses(releases)
     windows = np.convolve(lost, np.ones(24))
     assert 0.9 * 0.001 < windows.max() <= 0.001 * (1 + 1e-9)
-    assert np.allclose(lost, releases.units / run.ledger.units * 0.001, rtol=1e-6)
+    assert np.allclose(lost, releases.units / mechanism.units * 0.001, rtol=1e-6)
 
 
 @pytest.mark.parametrize("columns", [1, 30])
@@ -371,11 +375,11 @@ def test_gaussian_noise_is_gaussian(columns):
     """Measurements of nothing, in units of σ, have the moments of a normal number (α = 1e-6 each, n of 384 and more)."""
     mechanism = Tide(tg.WEvent(rho="0.001", w=4), columns=columns, noise="auto")
     with fixed_entropy("gaussian tide"):
-        run = mechanism.start()
-        run.push_batch(np.zeros((4000, columns), dtype=np.int64))
-    memory = run._tracker.memory
-    rows = int(memory["clock"][t.ROWS])
-    z = (memory["history_values"][:rows] / np.sqrt(memory["history_noise"][:rows, np.newaxis])).ravel()
+        session = Session(mechanism)
+        session.push_batch(np.zeros((4000, columns), dtype=np.int64))
+    book = session._queries[0].state.book
+    rows = int(book.clock[t.ROWS])
+    z = (book.history_values[:rows] / np.sqrt(book.history_noise[:rows, np.newaxis])).ravel()
     beyond = 4.9 / np.sqrt(z.size)  # standard errors of a normal number, two-sided
     assert z.size >= 200
     assert abs((z**2).mean() - 1) < beyond * np.sqrt(2)
@@ -391,11 +395,11 @@ def test_with_rho_it_is_better_than_uniform_and_sample():
     """With ρ as with ε: clearly better where the model holds, no worse than Uniform where nothing can be predicted."""
     policy = tg.WEvent(rho="0.0005", w=48)
     truth = daily(4000)
-    ours = mean_error(Tide(policy, periods=(48, 336)).start().push_batch(truth), truth)
-    others = [kind(policy).start().push_batch(truth) for kind in (Uniform, Sample)]
+    ours = mean_error(Session(Tide(policy, periods=(48, 336))).push_batch(truth), truth)
+    others = [Session(kind(policy)).push_batch(truth) for kind in (Uniform, Sample)]
     assert ours < 0.6 * min(mean_error(other, truth) for other in others)
     wild = np.random.default_rng(5).integers(0, 10**6, (2000, 1))
-    ours = mean_error(Tide(policy, periods=(48,)).start().push_batch(wild), wild)
+    ours = mean_error(Session(Tide(policy, periods=(48,))).push_batch(wild), wild)
     assert ours < 1.1 * Uniform(policy).expected_error()
 
 
@@ -407,7 +411,7 @@ def test_with_rho_no_noise_is_shared():
 
 def test_event_level_measures_every_step_with_all_of_the_budget():
     """w = 1: the scale is Δ/ε at each step, and the filter does the rest."""
-    releases = Tide(tg.Event(epsilon="0.1")).start().push_batch(daily(100))
+    releases = Session(Tide(tg.Event(epsilon="0.1"))).push_batch(daily(100))
     assert releases.fresh.all()
     assert set(releases.scale) == {10.0}
 
@@ -438,7 +442,7 @@ def test_accuracy_on_real_load(shared_data):
     truth = (
         frame["ile_de_france"].fill_null(strategy="forward").to_numpy().astype(np.int64)[:6000, np.newaxis]
     )
-    releases = Tide(tg.WEvent(epsilon="0.1", w=48), periods=(48, 336)).start().push_batch(truth)
+    releases = Session(Tide(tg.WEvent(epsilon="0.1", w=48), periods=(48, 336))).push_batch(truth)
     assert mean_error(releases, truth) < 219
     assert mean_error(releases.revised, truth) < 165
 
@@ -454,11 +458,11 @@ def test_what_comes_once_is_released():
     truth = quiet_days(40)
     mechanism = Tide(tg.WEvent(epsilon="4", w=24), periods=(24, 168), nonnegative=True)
     with fixed_entropy(5):
-        measured = np.flatnonzero(mechanism.start().push_batch(truth).fresh)
+        measured = np.flatnonzero(Session(mechanism).push_batch(truth).fresh)
     at = int(measured[measured > 24 * 30][0])
     truth[at] = 1471
     with fixed_entropy(5):
-        releases = mechanism.start().push_batch(truth)
+        releases = Session(mechanism).push_batch(truth)
     revised = releases.revised
     assert releases.fresh[at]
     place = at + 1 - revised.first_step
@@ -471,18 +475,6 @@ def test_what_comes_once_is_released():
     assert errors.mean() < np.abs(releases.values - truth)[quiet].mean()
 
 
-def test_snapshots_without_measurements_go_on():
-    """A snapshot of version 0.1 has no measurements of the steps that are still to be revised."""
-    truth = quiet_days(9)
-    mechanism = Tide(tg.WEvent(epsilon="4", w=24), periods=(24,))
-    run = mechanism.start()
-    run.push_batch(truth[:100])
-    header, fields = snapshot.unpack(run.snapshot())
-    del fields["kept_measured"]
-    restored = mechanism.start(state=snapshot.pack(header, fields))
-    assert len(restored.push_batch(truth[100:]).revised) > 50
-
-
 def test_intervals_cover_what_is_hardly_visible():
     """Small counts behind large noise: four runs cover 90 %, not 70 % as when only the mean's uncertainty counted."""
     generator = np.random.default_rng(5)
@@ -491,7 +483,7 @@ def test_intervals_cover_what_is_hardly_visible():
     covered = []
     for _ in range(4):
         tide = Tide(tg.WEvent(epsilon="0.02", w=24), periods=(24,), nonnegative=True)
-        low, high = tide.start().push_batch(truth).interval(0.9)
+        low, high = Session(tide).push_batch(truth).interval(0.9)
         covered.append(((low <= truth) & (truth <= high)).mean())
     assert np.mean(covered) > 0.85
 
@@ -533,7 +525,7 @@ def test_intervals_cover_a_stream_that_grows():
     tide = Tide(tg.WEvent(epsilon="0.1", w=24), periods=(24, 168), nonnegative=True)
     for seed in range(3):
         with fixed_entropy(seed):
-            releases = tide.start().push_batch(truth)
+            releases = Session(tide).push_batch(truth)
         for found in (releases, releases.final):
             low, high = found.interval(0.9)
             true = truth[found.first_step - 1 :][: len(low)]
@@ -554,7 +546,7 @@ def test_a_stream_that_outgrows_its_model_is_learnt_again():
     covered, errors = [], []
     for seed in range(3):
         with fixed_entropy(seed):
-            releases = tide.start().push_batch(truth)
+            releases = Session(tide).push_batch(truth)
         low, high = releases.interval(0.9)
         covered.append(((low <= truth) & (truth <= high)).mean())
         errors.append(mean_error(releases, truth) / truth.mean())

@@ -6,6 +6,7 @@ Without the series, the errors on a made-up one of the same shape, as they were 
 import numpy as np
 import pytest
 
+from tidegate.core.session import Session
 from tidegate.mechanisms import BudgetAbsorption, Fast, Sample, Uniform
 from tidegate.mechanisms.sampled.kalman import Kalman
 from tidegate.policy import WEvent
@@ -22,7 +23,7 @@ def mean_absolute_error(mechanism, rows):
     errors = []
     for seed in range(RUNS):
         with fixed_entropy(seed):
-            values = mechanism.start().push_batch(rows).values
+            values = Session(mechanism).push_batch(rows).values
         errors.append(np.abs(np.maximum(values, 0) - rows).mean())
     return np.mean(errors), np.std(errors, ddof=1) / np.sqrt(RUNS)
 

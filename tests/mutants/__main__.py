@@ -1,7 +1,7 @@
 """Run the tests against sampled mutants of the code on which privacy hangs: ``make mutants``.
 
 ``python tests/mutants --count 400`` goes on where it stopped: results stand in ``outcomes.jsonl`` beside this file.
-``--page docs/mutants.md`` writes the table of all that have been run, with the survivors and what
+``--page tests/reports/mutants.md`` writes the table of all that have been run, with the survivors and what
 `tests/mutants/explained.toml` says about them. Code is changed in memory, in processes of their own; files stay as
 they are.
 """
@@ -123,7 +123,7 @@ HEAD = """\
 # Mutants
 
 Written by `make mutants`, which goes on where it stopped: {run} of {sampled} have been run so far. Small mistakes are
-made, one at a time, in lines of `mechanisms/`, `ledger/` and `noise/` that hold scales, charges, sensitivities and
+made, one at a time, in lines of `mechanisms/`, `core/` and `noise/` that hold scales, charges, sensitivities and
 comparisons. Each stands behind a switch. The tests of these rooms run one after the other, and after each the mutants
 that it reached are tried with the same test, until they are noticed or have had {budget:.0f} seconds of processor time.
 Those of kernels are switched in machine code. {killed} were noticed, {survived} were not.

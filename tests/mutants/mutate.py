@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = ROOT / "src" / "tidegate"
-ROOMS = ("mechanisms", "ledger", "noise")
+ROOMS = ("mechanisms", "core", "noise")
 TELLING = re.compile(
     r"scale|charg|unit|sensitiv|epsilon|budget|spent|spend|remain|window|share|level|thresh|limit|noise|delta|rho"
     r"|pool|taken|paid|laplace|gauss|sigma|step|draw|word|cost|change|clip|bound|norm"

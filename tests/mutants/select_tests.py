@@ -11,9 +11,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCES, TESTS = ROOT / "src", ROOT / "tests"
-ROOMS = ("mechanisms", "ledger", "noise", "core")
+ROOMS = ("mechanisms", "noise", "core")
 NEAREST = 5  # test files
-CONFORMANCE = "tests/mechanisms/test_conformance.py"
+CONFORMANCE = "tests/core/test_checks.py"
 
 
 def nearest(module: str) -> list[str]:
@@ -29,7 +29,7 @@ def nearest(module: str) -> list[str]:
 
 
 def near(modules: Iterable[str]) -> list[str]:
-    """The files nearest to each of several modules, and the conformance suite."""
+    """The files nearest to each of several modules, and the checks of all mechanisms."""
     return [*sorted({name for module in modules for name in nearest(module)}), CONFORMANCE]
 
 

@@ -34,7 +34,7 @@ from mutate import PACKAGE, Mutant
 from tests.audit import patching
 
 SWITCH = "__tidegate_mutant__"
-ROOMS = ("tests/mechanisms", "tests/ledger", "tests/noise")
+ROOMS = ("tests/mechanisms", "tests/core", "tests/noise")
 LONGEST = 4.0  # seconds of processor time after which a test is left out
 COMPILES = 40.0  # where kernels are compiled for it
 RUNS_ON = 30  # seconds of processor time after which a mutant is said to run for ever
@@ -208,9 +208,9 @@ class Session:
 
 
 def _function(item: pytest.Item) -> str:
-    """What cases have in common: the function; of the conformance suite the mechanism and the check."""
+    """What cases have in common: the function; of the checks the mechanism."""
     name, _, case = item.nodeid.partition("[")
-    return name + re.sub(r"-\d+-", "-", case) if name.endswith("::test_conformance") else name
+    return name + re.sub(r"-\d+", "", case) if name.endswith("::test_every_example_conforms") else name
 
 
 def _in_families(item: pytest.Item, families: set[str]) -> bool:

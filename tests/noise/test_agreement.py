@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from itertools import chain, repeat
+from functools import cache
+from itertools import accumulate, chain, repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.noise import gaussian, kernels, laplace, laplace_one, reference
+from tidegate.noise import discrete_gaussian, gaussian, kernels, laplace, laplace_one, reference
 from tidegate.noise.discrete_laplace import PIECE, element_words, laplace_pieces
 from tidegate.noise.entropy import Elements, Words
 from tidegate.testing.entropy import FixedEntropy
@@ -94,28 +95,156 @@ def test_laplace_agrees_next_to_boundaries(scale: float) -> None:
     assert [laplace_one(planted, "", 0, e, scale) for e in range(n)] == clamped
 
 
-@pytest.mark.parametrize("scale", SCALES)
-def test_gaussian_agrees_next_to_boundaries(scale: float) -> None:
-    """Gaussian batch and per-element draws equal the reference where the proposal or the test is close."""
-    half = [2 * m + m % 2 for m in near_boundaries(scale)[3::3]]
-    sigma = Fraction(scale)
-    leading, second, tests = [], [], []
+SIGMAS = [5e-324, 1e-300, 0.1, 0.3, 1.0, 2.5, 10.7, 333.3, 1024.0, float(np.nextafter(1024.0, 2e3)), 1500.0,
+          2.0**20, 2.0**30 + 0.5, 2.0**40 * 1.3, 2.0**56]  # fmt: skip
+
+
+@cache
+def exact_magnitudes(sigma: float) -> tuple[Fraction, int, list[Fraction]]:
+    """(sigma/2^k, k, P(V ≥ v) for v = 0, 1, …) of the magnitude V, or its high part, to 45 digits by another library."""
+    shift = reference.two_parts(Fraction(sigma), reference.GAUSSIAN_EXPONENT)
+    part, sides = Fraction(sigma) / (1 << shift), 1 if shift else 2
     with localcontext() as context:
-        context.prec = 80
-        for i, word in enumerate(half):
-            other = (i * 0x9E3779B97F4A7C15) % (1 << 63)
-            parts = [word] if scale <= 2.0**20 else [word, other]
-            proposal = reference.laplace(sigma, chain(parts, repeat(1 << 62)))
-            limit = int(exact_exp((abs(proposal) / sigma - 1) ** 2 / 2) * BITS)
-            for offset in (-(1 << 27), -1, 0, 1, 1 << 27):
-                leading.append(word)
-                second.append(other)
-                tests.append(min(max(limit + offset, 0), BITS - 1))
-    planted = Planted(leading, tests) if scale <= 2.0**20 else Planted(leading, second, tests)
-    n = len(leading)
-    expected = [reference.gaussian(sigma, element_words(planted, "", 0, n, e, [])) for e in range(n)]
-    assert gaussian(planted, "", 0, scale, (n,)).tolist() == expected
-    assert gaussian(planted, "", 0, np.full(n, scale), (n,)).tolist() == expected
+        context.prec = 45
+        end = int(15 * part) + 3  # beyond it there is less than 10^-45
+        weights = [Fraction(1)] + [sides * Fraction(exact_exp(v * v / part**2 / 2)) for v in range(1, end)]
+    tails = list(accumulate(reversed(weights)))[::-1]
+    return part, shift, [tail / tails[0] for tail in tails]
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_tables_enclose_the_exact_boundaries(sigma: float) -> None:
+    """Every boundary is within half of the error that draws allow for, and the bounds of the reference are right."""
+    part, shift, tails = exact_magnitudes(sigma)
+    table = discrete_gaussian.table_of(sigma)
+    assert (table.shift, table.leading, table.exact) == (shift, 2 if shift else 1, Fraction(sigma))
+    boundaries = table.boundaries.tolist()
+    assert boundaries[0] == 2**63 - 1
+    assert boundaries[-1] == 0
+    assert boundaries == sorted(boundaries, reverse=True)
+    for v in range(1, max(len(boundaries), len(tails))):
+        exact = tails[v] * 2**63 if v < len(tails) else 0
+        held = boundaries[v] if v < len(boundaries) else 0
+        assert abs(held - exact) <= kernels.BOUNDARY_ERROR // 2
+    for cell, least in enumerate(table.guide.tolist()):
+        last = ((cell + 1) << kernels.GUIDE_SHIFT) - 1
+        assert boundaries[least + 1] <= last
+        assert least == 0 or boundaries[least] > last
+    low, high = reference.magnitude_bounds(part, 1 if shift else 2, 96)
+    assert len(low) == len(high)
+    assert high[-1] <= 1
+    for v, exact in enumerate(tails[1:]):
+        if v < len(low):
+            assert low[v] - 1 <= exact * 2**96 <= high[v] + 1  # 45 digits are not more
+            assert high[v] - low[v] <= 4
+
+
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 2.5, 10.7, 100.0])
+def test_intervals_of_the_table_and_gaps_make_up_the_exact_law(sigma: float) -> None:
+    """Enumerated: the kernel decides outside of gaps around boundaries, and the reference splits every gap where it must.
+
+    The numbers of a value, those that the kernel decides and those that the reference decides, are 2^63 · P(|X| = v) of
+    them, and all are 2^63.
+    """
+    _, _, tails = exact_magnitudes(sigma)
+    table = discrete_gaussian.table_of(sigma)
+    held, gap = table.boundaries.tolist(), kernels.BOUNDARY_ERROR
+
+    def drawn(leadings: list[int]) -> list[int]:
+        words = np.array([[2 * leading for leading in leadings]], dtype=np.uint64)
+        out = np.empty(len(leadings), dtype=np.int64)
+        kernels.fill_gaussian(words, table.guide, table.boundaries, 0, 0.0, 0, out)
+        return out.tolist()
+
+    counted: dict[int, int] = {}
+    above = 1 << 63  # numbers from here on are counted
+    for v in range(1, len(held)):
+        if held[v] <= 4 * gap:
+            break
+        if held[v - 1] - held[v] <= 4 * gap and v > 1:
+            continue
+        assert drawn([held[v] + gap, held[v] + gap - 1, held[v] - gap, held[v] - gap - 1]) == [
+            v - 1, kernels.UNDECIDED, kernels.UNDECIDED, v,
+        ]  # fmt: skip
+        limit = int(tails[v] * 2**63)  # numbers from the next one on are v − 1, this one is shared
+        assert held[v] - gap < limit < held[v] + gap
+        for leading, value in (
+            (limit + 1, v - 1),
+            (limit - 1, v),
+            (held[v] + gap - 1, v - 1),
+            (held[v] - gap, v),
+        ):
+            assert reference.gaussian(Fraction(sigma), iter([2 * leading])) == value
+        assert reference.gaussian(Fraction(sigma), chain([2 * limit], repeat(0))) == v
+        assert reference.gaussian(Fraction(sigma), chain([2 * limit], repeat(BITS - 1))) == v - 1
+        counted[v - 1] = above - limit
+        above = limit
+    assert sum(counted.values()) + above == 1 << 63
+    for v, count in counted.items():
+        assert abs(count - (tails[v] - tails[v + 1]) * 2**63) <= 1
+
+
+@pytest.mark.parametrize(("sigma", "shift"), [(Fraction(7, 3), 2), (Fraction(11, 2), 3), (Fraction(40), 1)])
+def test_two_parts_have_the_exact_weights(sigma: Fraction, shift: int) -> None:
+    """Enumerated in rationals: every integer comes from one sign, high and low part, with exponent k²/(2·sigma²)."""
+    part, seen = sigma / 2**shift, {}
+    for sign in (0, 1):
+        for v in range(20):
+            for low in range(2**shift):
+                high, further = v << shift, low + sign
+                value = -(high + further) if sign else high + further
+                seen[value] = Fraction(v * v) / (2 * part**2) + reference.kept_exponent(sigma, high, further)
+                assert ((v << shift) | low) ^ -sign == value
+    assert sorted(seen) == list(range(-20 * 2**shift, 20 * 2**shift))
+    assert all(exponent == k * k / (2 * sigma**2) for k, exponent in seen.items())
+
+
+def near_magnitudes(sigma: float) -> list[int]:
+    """63-bit leading parts on and beside boundaries of all depths, and at the ends of the range."""
+    part, _, tails = exact_magnitudes(sigma)
+    near = {0, 1, 2, 1 << 25, 1 << 30, (1 << 63) - 1}
+    for depth in ("0", "1/10", "7/10", "2", "4", "6", "8", "9"):
+        v = min(max(1, int(part * Fraction(depth))), len(tails) - 1)
+        limit = int(tails[v] * 2**63)
+        near |= {limit + offset for offset in (-(1 << 26), -(1 << 24), -1, 0, 1, 1 << 24, 1 << 26)}
+    return sorted(m for m in near if 0 <= m < 1 << 63)
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_gaussian_agrees_next_to_boundaries(sigma: float) -> None:
+    """Batch, single and per-element draws equal the reference where the magnitude or the test is close."""
+    exact, (_, shift, _) = Fraction(sigma), exact_magnitudes(sigma)
+    leading, second = [], []
+    for i, m in enumerate(near_magnitudes(sigma)):
+        for sign in (0, 1):
+            word, low = 2 * m + sign, (i * 0x9E3779B97F4A7C15) & ((1 << shift) - 1)
+            lows = {0, low, (1 << shift) - 1} if shift else {0}
+            for each in lows:
+                high = abs(reference.gaussian(exact, chain([word, 0], repeat(1 << 62))))
+                high = (high - (sign if shift else 0)) >> shift << shift
+                with localcontext() as context:
+                    context.prec = 80
+                    chance = exact_exp(reference.kept_exponent(exact, high, each + sign))
+                limit, unit = int(chance * (1 << (64 - shift))), max(1, 1 << 30 >> shift)
+                for offset in (-3 * unit, -1, 0, 1, 3 * unit) if shift else (0,):
+                    leading.append(word)
+                    second.append((min(max(limit + offset, 0), (1 << (64 - shift)) - 1) << shift) | each)
+    planted, n = Planted(leading, second), len(leading)
+    expected = [reference.gaussian(exact, element_words(planted, "", 0, n, e, [])) for e in range(n)]
+    assert gaussian(planted, "", 0, sigma, (n,)).tolist() == expected
+    assert gaussian(planted, "", 0, np.full(n, sigma), (n,)).tolist() == expected
+
+
+def test_a_rejected_gaussian_attempt_is_followed_by_the_next() -> None:
+    """A failed test leads to the next words of the same element; undecided ones go to the reference from there."""
+    deep, plain, kept, failed = 1 << 55, 1 << 62, 1 << 30, BITS - 1
+    planted = Planted([deep, deep, plain], [failed, failed, kept], [plain, deep, 0], [kept, failed, 0],
+                      [0, plain | 1, 0], [0, kept, 0])  # fmt: skip
+    for sigma in (1500.0, 2.0**30, 2.0**50):
+        after = reference.gaussian(Fraction(sigma), iter([plain, kept]))
+        found = gaussian(planted, "", 0, sigma, (3,)).tolist()
+        assert found == [after, -after - 1, after]
+        assert gaussian(planted, "", 0, np.full(3, sigma), (3,)).tolist() == found
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 10.7, 2.0**20])

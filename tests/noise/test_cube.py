@@ -1,6 +1,6 @@
 """The cube on groups of steps: bit for bit, goodness of fit, and its loss by exact enumeration.
 
-Level: ALPHA = 1e-9 a test (tidegate.testing.statistics); every statistical test refuses a wrong version.
+Level: ALPHA = 1e-9 a test (distributions); every statistical test refuses a wrong version.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.noise.drawing import check_drawn_ahead
 
+from distributions import compare_counts, compare_integers
 from tidegate.errors import InvalidParameter, SnapshotError
 from tidegate.noise import Source, current, laplace
 from tidegate.noise.kernels import REJECTED, UNDECIDED
@@ -28,7 +29,6 @@ from tidegate.noise.shared.choice import group_lengths
 from tidegate.noise.shared.cube import Cube, _radius_of
 from tidegate.noise.shared.lattice import numerators, points
 from tidegate.testing.entropy import FixedEntropy, zero_noise
-from tidegate.testing.statistics import compare_counts, compare_integers
 
 Integers = npt.NDArray[np.int64]
 SOURCE = FixedEntropy("cube")
@@ -126,7 +126,7 @@ def test_words_on_a_boundary_are_left_to_the_reference() -> None:
         planted = np.full((1, 5, 4), (1 << 64) - 2, dtype=np.uint64)
         planted[0, 0] = np.array(chosen, dtype=np.uint64)
         out = np.empty(4, dtype=np.int64)
-        assert kernels.fill_radii(planted, boundaries, 5.0, 0, out) == 2
+        assert kernels.fill_radii(planted, boundaries, 5.0, 0, np.empty_like(out), out) == 2
         assert out.tolist() == [index, UNDECIDED, UNDECIDED, index + 1]
         for extension, word in itertools.product((0, (1 << 64) - 1), chosen[1:3]):
             variable = itertools.chain([word], itertools.repeat(extension))

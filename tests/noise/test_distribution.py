@@ -1,6 +1,6 @@
 """Goodness of fit with exact tails; every test also refuses the planted wrong versions it names.
 
-Level: ALPHA = 1e-9 a test (tidegate.testing.statistics), n = N = 2^22 draws unless a test says otherwise.
+Level: ALPHA = 1e-9 a test (distributions), n = N = 2^22 draws unless a test says otherwise.
 Shared among some 100 events that is 7 standard deviations; every wrong version below is off by at least 16
 in some event, so it is missed with a chance below 1e-9 too.
 """
@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binom, norm
 
+from distributions import ALPHA, Comparison, compare_counts, compare_integers
 from tidegate.noise import (
     current,
     expected_absolute_gaussian,
@@ -29,8 +30,8 @@ from tidegate.noise import (
     variance_gaussian,
     variance_laplace,
 )
+from tidegate.noise.discrete_gaussian import table_of
 from tidegate.noise.entropy import SYSTEM
-from tidegate.testing.statistics import ALPHA, Comparison, compare_counts, compare_integers
 
 N = 1 << 22
 Integers = npt.NDArray[np.int64]
@@ -146,7 +147,17 @@ WRONG_GAUSSIAN: dict[str, tuple[Sampler, list[float]]] = {
         lambda s, n: np.rint(draw_gaussian(2 * s, n) / 2).astype(np.int64),
         [1.0, 1000.0],
     ),
-    "Laplace proposals all kept": (draw_laplace, [1.0, 1000.0]),
+    "Laplace noise": (draw_laplace, [1.0, 1000.0]),
+    "one step of the table too far": (
+        lambda s, n: draw_gaussian(s, n) + (draw_gaussian(s, n) > s),
+        [1.0, 2.5, 10.0],
+    ),
+    "low part forgotten": (lambda s, n: draw_gaussian(s, n) >> 1 << 1, [1500.0, 2.0**40]),
+    "negative values begin with 0": (
+        # The mirror of the half line without its zero is the half line itself.
+        lambda s, n: draw_gaussian(s, n) + (draw_gaussian(s, n) < 0),
+        [1.0, 10.0],
+    ),
     "zero counted too often": (
         # A sixteenth of the draws are replaced by zero.
         lambda s, n: np.where(np.arange(n) % 16 == 0, 0, draw_gaussian(s, n)),
@@ -180,7 +191,9 @@ def test_wrong_laplace_is_refused(name: str, scale: float) -> None:
     assert not fit_laplace(scale, WRONG_LAPLACE[name][0](scale, N)).ok
 
 
-@pytest.mark.parametrize("sigma", [0.3, 1.0, 2.5, 10.0, 1000.0, 2.0**20, 2.0**30, 2.0**40 * 1.3])
+@pytest.mark.parametrize(
+    "sigma", [0.1, 0.3, 1.0, 2.5, 10.0, 1000.0, 1024.0, 1025.0, 1500.0, 2.0**20, 2.0**30, 2.0**40 * 1.3]
+)
 def test_gaussian_fits(sigma: float) -> None:
     """The shipped Gaussian noise fits the exact distribution (α = 1e-9, n = 2^21)."""
     verdict = fit_gaussian(sigma, draw_gaussian(sigma, N // 2))
@@ -216,16 +229,30 @@ def test_reference_fits_by_itself(scale: float) -> None:
 @pytest.mark.parametrize("scale", [1.0, 1000.0, 2.0**20, 2.0**40])
 def test_undecided_draws_are_rare(scale: float) -> None:
     """At most one Laplace draw in 2^18 is undecided (α = 1e-9, n = 2^22); one in 2^14 is refused."""
-    part, factor, shift = kernels.constants(scale)
+    part, _, shift = kernels.constants(scale)
     out = np.empty(N, dtype=np.int64)
     words = SYSTEM.words("", 0, N, range(N), 0, 2)
     if shift:
-        undecided = kernels.fill_laplace_large(words[0], words[1], part, factor, shift, out)
+        undecided = kernels.fill_laplace_large(words[0], words[1], part, shift, out)
     else:
-        undecided = kernels.fill_laplace_small(words[0], part, factor, out)
+        undecided = kernels.fill_laplace_small(words[0], scale, out)
     assert undecided == np.count_nonzero(out == kernels.UNDECIDED)
     assert binom.sf(undecided - 1, N, 2.0**-18) >= ALPHA
     assert binom.sf(round(N * 2.0**-14) - 1, N, 2.0**-18) < ALPHA
+
+
+@pytest.mark.parametrize("sigma", [0.1, 1.0, 1024.0, 1500.0, 2.0**40])
+def test_gaussian_attempts_are_nearly_always_kept_and_decided(sigma: float) -> None:
+    """At most 1 in 2^20 is undecided and 1 in 512 rejected (α = 1e-9, n = 2^22); 8 and 2 times as many are refused."""
+    table = table_of(sigma)
+    out = np.empty(N, dtype=np.int64)
+    words = SYSTEM.words("", 0, N, range(N), 0, table.leading)
+    left = kernels.fill_gaussian(words, *table[2:], out)
+    undecided, rejected = (np.count_nonzero(out == each) for each in (kernels.UNDECIDED, kernels.REJECTED))
+    assert left == undecided + rejected
+    for found, most, wrong in ((undecided, 2.0**-20, 8), (rejected, 2.0**-9, 2)):
+        assert binom.sf(found - 1, N, most) >= ALPHA
+        assert binom.sf(round(N * most * wrong) - 1, N, most) < ALPHA
 
 
 def test_laplace_closed_forms_match_the_distribution() -> None:

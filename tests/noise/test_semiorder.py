@@ -1,6 +1,6 @@
 """The semiorder: bit for bit, certified orders, goodness of fit, and attacks with the norm of the law.
 
-Level: ALPHA = 1e-9 a test (tidegate.testing.statistics); every statistical test refuses wrong versions.
+Level: ALPHA = 1e-9 a test (distributions); every statistical test refuses wrong versions.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 from tests.noise.drawing import check_drawn_ahead
 
+from distributions import ALPHA, compare_counts, compare_integers
 from tidegate.audit.bounds import at_least, at_most
 from tidegate.errors import InvalidParameter, SnapshotError
 from tidegate.noise import Source, current
@@ -33,7 +34,6 @@ from tidegate.noise.shared.orders import Order, order, widest
 from tidegate.noise.shared.semiorder import Semiorder, _rounded
 from tidegate.noise.shared.shares import largest_shares, shares
 from tidegate.testing.entropy import FixedEntropy, zero_noise
-from tidegate.testing.statistics import ALPHA, compare_counts, compare_integers
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -656,7 +656,7 @@ def test_mean_absolute_error_of_the_best_choice(measurements: int, columns: int,
 
 
 def test_the_table_of_the_guide() -> None:
-    """Variances of the best law, of Laplace noise and of the cube alone, as docs/noise.md prints them."""
+    """Variances of the best law, of Laplace noise and of the cube alone, as docs/mechanisms/noise.md prints them."""
     found = {
         k: (laplace_choice(k).variance, best_choice(k, sliding=False).variance, best_choice(k).variance)
         for k in (1, 2, 4, 8, 16, 24, 48, 120, 240)

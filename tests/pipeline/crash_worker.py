@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,8 @@ from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.ingest import blocks
 from tidegate.mechanisms import BudgetAbsorption, Uniform
 from tidegate.pipeline import Pipeline, delivery, pipeline, spool
-from tidegate.pipeline.mechanisms import on_core
 from tidegate.policy import WEvent
-from tidegate.runtime.sinks import text
+from tidegate.sinks import text
 from tidegate.testing.entropy import fixed_entropy
 
 
@@ -105,7 +105,9 @@ def send_first() -> None:
 
     def too_late(log: SQLiteLog, expected: bytes, commit: Any) -> bytes:
         for sink in sinks:
-            sink._append(b"2026,%d," % commit.first + commit.releases[-8:].hex().encode() + b"\n")
+            sink._append(
+                b"2026,%d," % commit.first + commit.content.encoded().releases[-8:].hex().encode() + b"\n"
+            )
         return append(log, expected, commit)
 
     Pipeline.process = known  # type: ignore[method-assign]
@@ -131,13 +133,18 @@ def trace_until(lines: int) -> None:
 
 
 def main() -> None:
-    """Fork a child for every line of standard input, and say how each has ended."""
+    """Load what children need, and follow orders."""
     with fixed_entropy(1):  # kernels are loaded once, and not in every child
         for kind in (BudgetAbsorption, Uniform):
             for columns in (1, 2):
-                session = Session(on_core(kind(WEvent(epsilon="1", w=4), columns=columns)))
+                session = Session(kind(WEvent(epsilon="1", w=4), columns=columns))
                 session.push_batch([[1] * columns] * 30)
                 session.push([1] * columns)
+    follow_orders(work)
+
+
+def follow_orders(work: Callable[[dict[str, Any]], None]) -> None:
+    """Fork a child for every line of standard input, and say how each has ended."""
     print("ready", flush=True)
     for line in sys.stdin:
         order = json.loads(line)

@@ -1,4 +1,4 @@
-"""Small configured streams, released by the pipeline and, to compare, by the old runtime."""
+"""Small configured streams, released by the pipeline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.config import Queries, parse_queries
 from tidegate.pipeline import Pipeline, open_pipeline
 from tidegate.pipeline.delivery import NullObserver
-from tidegate.runtime.chunks import Chunk
+from tidegate.sinks.chunks import Chunk
 
 HEAD = """\
 [source]
@@ -138,7 +138,7 @@ class StopAfter(NullObserver):
     """Stops an intake after some blocks."""
 
     def __init__(self, blocks: int | None) -> None:
-        self.left, self.intake = blocks, None
+        self.left, self.intake = blocks, None  # type: Any, Any
 
     def released(self, chunk: Chunk) -> None:
         """One block less."""
@@ -165,10 +165,3 @@ def release(queries: Queries, *, closed: bool = True, blocks: int | None = None,
     if closed:
         pipeline.close()
     return pipeline
-
-
-def without_intervals(path: Path) -> list[list[str]]:
-    """The rows of a CSV file, without the columns of intervals."""
-    rows = [line.split(",") for line in path.read_text().splitlines()]
-    kept = [at for at, name in enumerate(rows[0]) if not name.endswith((" low", " high"))]
-    return [[row[at] for at in kept] for row in rows]

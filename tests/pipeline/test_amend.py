@@ -8,11 +8,11 @@ import pytest
 from tests.pipeline.streams import release, settings, shop
 
 from tidegate.core.errors import LogMismatch
-from tidegate.core.scope import Amendment
 from tidegate.ingest import blocks as blocks_module
 from tidegate.pipeline import open_pipeline
-from tidegate.pipeline.amend import amend, plan
-from tidegate.pipeline.backup import verify_file
+from tidegate.pipeline.amend import Planned, amend, plan
+from tidegate.pipeline.backup import verify_log
+from tidegate.pipeline.logs import rows_of
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def test_a_changed_query_begins_again_and_the_others_continue(tmp_path: Path) ->
     other = settings(tmp_path, shop(tmp_path), ('clip = ["0", "20"]', 'clip = ["0", "10"]'))
     with pytest.raises(LogMismatch, match="amend"):
         open_pipeline(other)
-    expected = Amendment(unchanged=("orders",), begun={"revenue": 26}, ended=())
+    expected = Planned(("orders",), {"revenue": 26}, (), first={"orders": 1}, step=20, steps={"revenue": 20})
     assert plan(other) == expected
     assert (tmp_path / "tidegate.ledger").read_bytes() == before
     assert amend(other) == expected
@@ -41,7 +41,7 @@ def test_a_changed_query_begins_again_and_the_others_continue(tmp_path: Path) ->
     assert steps_of(tmp_path / "out-orders.csv") == list(range(1, 41))
     assert steps_of(tmp_path / "out-revenue.csv") == list(range(1, 21))
     assert steps_of(tmp_path / "out-revenue.from-26.csv") == list(range(26, 41))
-    assert verify_file(tmp_path / "tidegate.ledger").ok
+    assert verify_log(rows_of(tmp_path / "tidegate.ledger")).ok
     (tmp_path / "out-revenue.from-26.csv").unlink()
     release(other)  # made again from the log
     assert steps_of(tmp_path / "out-revenue.from-26.csv") == list(range(26, 41))

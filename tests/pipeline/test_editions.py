@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pipeline.streams import places, release, settings, without_intervals
+from tests.pipeline.streams import places, release, settings
 
 from tidegate.config import Queries
 from tidegate.core.verify import verify
 from tidegate.ingest import blocks as blocks_module
 from tidegate.pipeline import open_pipeline
-from tidegate.runtime import open_streams
 from tidegate.testing.entropy import fixed_entropy
 
 EDITIONS = '[editions]\nafter = ["1h", "5h"]\nshares = ["1/4", "3/4"]\n\n[query]'
@@ -37,31 +36,26 @@ def edited(folder: Path) -> Queries:
     return settings(folder, places(folder, steps=20), ("[query]", EDITIONS))
 
 
-def outputs(folder: Path) -> dict[str, list[list[str]]]:
-    """All that was published, without intervals, which the core makes in another way."""
-    return {path.name: without_intervals(path) for path in sorted(folder.glob("out*.csv"))}
+def outputs(folder: Path) -> dict[str, list[str]]:
+    """All that was published."""
+    return {path.name: path.read_text().splitlines() for path in sorted(folder.glob("out*.csv"))}
 
 
 @pytest.mark.parametrize("follow", [False, True])
-def test_editions_are_those_of_the_old_runtime(tmp_path: Path, follow: bool) -> None:
-    """Finite or followed: the same rows in both outputs."""
-    found = []
-    for kind in ("old", "new"):
-        queries, world = edited(tmp_path / kind), World()
-        more: Any = {"follow": True, "clock": world, "backfill": True} if follow else {}
-        clock: Any = {"follow": True, "clock": world} if follow else {}
-        opened: Any = open_streams if kind == "old" else open_pipeline
-        with fixed_entropy(4), opened(queries, **more) as running:
-            intake = queries.open(running.position, **clock)
-            running.drive(intake)
-            running.finish()
-            intake.close()
-            if kind == "new":
-                assert verify(running.log.rows()).ok
-                assert set(running.session.steps.values()) == {20}
-        found.append(outputs(tmp_path / kind))
-    assert found[0] == found[1]
-    assert [len(lines) for lines in found[1].values()] == [21, 21]
+def test_every_edition_has_every_step(tmp_path: Path, follow: bool) -> None:
+    """Finite or followed: each has an output of its own, and all of them share one log."""
+    folder = tmp_path / "stream"
+    queries, world = edited(folder), World()
+    more: Any = {"follow": True, "clock": world, "backfill": True} if follow else {}
+    clock: Any = {"follow": True, "clock": world} if follow else {}
+    with fixed_entropy(4), open_pipeline(queries, **more) as running:
+        intake = queries.open(running.position, **clock)
+        running.drive(intake)
+        running.finish()
+        intake.close()
+        assert verify(running.log.rows()).ok
+        assert set(running.session.steps.values()) == {20}
+    assert [len(lines) for lines in outputs(folder).values()] == [21, 21]
 
 
 def test_stopped_between_editions_nothing_is_lost_or_repeated(

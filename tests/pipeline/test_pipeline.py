@@ -15,17 +15,18 @@ import polars as pl
 import pytest
 from tests.pipeline.streams import places, readings, release, settings, shop
 
-from tidegate._mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.config import Queries
 from tidegate.core.errors import Halted, LogDamaged, LogMismatch
 from tidegate.errors import InvalidParameter
 from tidegate.ingest import blocks as blocks_module
-from tidegate.pipeline import mechanisms as mechanisms_module
+from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.pipeline import open_pipeline, pipeline
-from tidegate.pipeline.backup import back_up, check_heads, head_of, read_head, restore, rows_of, verify_file
+from tidegate.pipeline.backup import back_up, restore, verify_log
+from tidegate.pipeline.heads import check_heads, head_of, read_head
+from tidegate.pipeline.logs import rows_of
 from tidegate.pipeline.receipts import LogIsOlder
-from tidegate.runtime.errors import AnotherStream, SinkError, SinkUnavailable
-from tidegate.runtime.sinks.text import TextFileSink
+from tidegate.sinks.errors import AnotherStream, SinkError, SinkUnavailable
+from tidegate.sinks.text import TextFileSink
 from tidegate.testing.entropy import fixed_entropy
 
 
@@ -185,16 +186,6 @@ def test_a_changed_configuration_is_refused_by_its_key(stream: Queries, tmp_path
             open_pipeline(changed)
 
 
-def test_a_mechanism_that_has_not_moved_is_refused(
-    stream: Queries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With one sentence, and nothing stays behind."""
-    monkeypatch.setattr(mechanisms_module, "NOW", "tidegate._nowhere.")
-    with pytest.raises(InvalidParameter, match=r"BudgetAbsorption.* new core"):
-        open_pipeline(stream)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["events.csv", "tidegate.toml"]
-
-
 def test_an_older_copy_of_the_log_is_refused(stream: Queries, tmp_path: Path) -> None:
     """By the receipt, also when the output was moved away or has another place now."""
     log, copy = Path(stream.ledger), tmp_path / "copy"
@@ -231,7 +222,7 @@ def test_a_second_stream_is_refused_or_paid_for(tmp_path: Path) -> None:
     queries = settings(tmp_path, shop(tmp_path))
     release(queries)
     first = (tmp_path / "out-orders.csv").read_bytes()
-    with pytest.raises(InvalidParameter, match="new-stream"):
+    with pytest.raises(InvalidParameter, match="begin-anew"):
         open_pipeline(queries, new_stream=True)
     Path(queries.ledger).unlink()
     with pytest.raises(AnotherStream, match="ε = 2 for any 6 consecutive steps"):
@@ -260,8 +251,8 @@ def test_confirmed_releases_move_into_archives(tmp_path: Path) -> None:
     assert len(files) >= 2
     moved = [row.number for row in rows_of(log) if row.releases is None]
     assert moved == list(range(len(moved)))
-    assert verify_file(log).ok
-    assert verify_file(log, archives).ok
+    assert verify_log(rows_of(log)).ok
+    assert verify_log(rows_of(log), [archives]).ok
     before = (tmp_path / "out-orders.csv").read_bytes()
     (tmp_path / "out-orders.csv").unlink()
     release(queries)
@@ -270,7 +261,7 @@ def test_confirmed_releases_move_into_archives(tmp_path: Path) -> None:
         database.execute("UPDATE log SET releases = zeroblob(length(releases))")
     database.close()
     with pytest.raises(LogDamaged, match="other releases"):
-        verify_file(log, archives)
+        verify_log(rows_of(log), [archives])
     (tmp_path / "out-orders.csv").unlink()
     for file in files:
         file.unlink()
@@ -288,7 +279,7 @@ def test_a_backup_has_no_secrets_and_is_restored_with_silent_steps(stream: Queri
     back_up(log, tmp_path / "older.db")
     release(stream, blocks=2)
     with open_pipeline(stream) as running:  # also while it runs
-        assert back_up(log, backup).ok
+        assert back_up(log, backup).found.ok
         assert running.session.position not in backup.read_bytes()
     with sqlite3.connect(backup) as database:
         assert database.execute("SELECT secret FROM now").fetchone() == (None,)
@@ -301,7 +292,7 @@ def test_a_backup_has_no_secrets_and_is_restored_with_silent_steps(stream: Queri
     assert release(stream).step == 40
     assert steps_of(tmp_path / "out.csv") == list(range(1, 41))
     assert statuses_of(tmp_path / "out.csv")[20:24] == ["silent", "silent", "silent", "fresh"]
-    assert verify_file(log).ok
+    assert verify_log(rows_of(log)).ok
 
 
 def test_a_backup_that_nothing_vouches_for_is_refused(stream: Queries, tmp_path: Path) -> None:
@@ -326,7 +317,7 @@ def test_a_backup_that_nothing_vouches_for_is_refused(stream: Queries, tmp_path:
 def test_published_heads(stream: Queries, tmp_path: Path) -> None:
     """JSON or text; of another log, or of a commit that is gone, they are refused."""
     release(stream, blocks=2)
-    log, published = Path(stream.ledger), head_of(Path(stream.ledger))
+    log, published = Path(stream.ledger), head_of(rows_of(Path(stream.ledger)), stream.ledger)
     assert (published["step"], published["commit"]) == (10, 2)
     head = read_head(f"{published['commit']}:{published['head']}")
     check_heads(rows_of(log), [head], "the log")

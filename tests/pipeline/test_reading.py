@@ -14,10 +14,10 @@ from tidegate.core.commit import PUSHED
 from tidegate.core.errors import LogMismatch
 from tidegate.core.session import charges_of
 from tidegate.ingest import blocks as blocks_module
-from tidegate.pipeline import open_pipeline
+from tidegate.pipeline import open_pipeline, read_stream
 from tidegate.pipeline import pipeline as pipeline_module
 from tidegate.pipeline.logs import open_log
-from tidegate.runtime.chunks import joined
+from tidegate.sinks.chunks import joined
 
 
 @pytest.fixture(autouse=True)
@@ -99,3 +99,37 @@ def test_a_ledger_of_version_0_is_refused_with_a_step(tmp_path: Path) -> None:
         with pytest.raises(LogMismatch, match=words):
             open_log(str(path))
         assert path.read_bytes() == before
+
+
+def test_who_reads_only_sees_the_same_and_changes_nothing(tmp_path: Path) -> None:
+    """The same releases and spending as the stream itself; no file appears, none changes, no writer is fenced."""
+    queries = settings(tmp_path, shop(tmp_path))
+    release(queries)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with read_stream(queries) as stream:
+        found = {
+            name: joined(read.chunks(), read.mechanism.outputs) for name, read in stream.released.items()
+        }
+        spent = {name: read.spent for name, read in stream.released.items()}
+        head, identity, verified = stream.head, stream.identity, stream.verify()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert verified.ok
+    assert verified.head.hex() == head.hash
+    with open_pipeline(queries) as pipeline:
+        assert (pipeline.session.head.hex(), pipeline.identity) == (head.hash, identity)
+        with read_stream(queries) as stream:  # while it is open for writing, too
+            assert stream.head == head
+        for name, read in pipeline.released.items():
+            assert np.array_equal(joined(read.chunks(), read.mechanism.outputs).values, found[name].values)
+            assert read.spent == spent[name]
+
+
+def test_who_reads_only_never_needs_a_secret(tmp_path: Path) -> None:
+    """The row with state and position may be missing altogether."""
+    queries = settings(tmp_path, places(tmp_path))
+    release(queries)
+    with sqlite3.connect(queries.ledger) as database:
+        database.execute("DROP TABLE now")
+        database.execute("DROP TABLE spooled")
+    with read_stream(queries) as stream:
+        assert stream.released["query"].number >= 40

@@ -19,7 +19,7 @@ from tidegate.config import Queries
 from tidegate.core.errors import Fenced
 from tidegate.ingest import blocks as blocks_module
 from tidegate.pipeline import open_pipeline
-from tidegate.runtime.errors import AnotherStream, SinkError
+from tidegate.sinks.errors import AnotherStream, SinkError
 from tidegate.testing.entropy import fixed_entropy
 from waiting import until
 
@@ -104,6 +104,8 @@ def test_a_second_writer_fences_the_first(database: Any, tmp_path: Path) -> None
     """At the log, before anything is released; and at the table, if only its sink was taken over."""
     queries = stream(tmp_path / "fenced", sink=database.url())
     first = open_pipeline(queries)
+    assert first._lock is not None
+    first._lock.release()  # as if it ran on another host, which does not see the lock
     release(queries, blocks=2)
     before = rows(database)
     with pytest.raises(Fenced):

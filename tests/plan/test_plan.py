@@ -61,13 +61,12 @@ def slow_stream():
             tg.WEvent(epsilon="1/20", w=50),
             Description(level=300, noise=0.02, memory=0.99),
             runs=1,
-            curves=False,
         )
 
 
 def test_the_same_question_gets_the_same_answer(slow_stream):
     """A plan is a function of policy and description: it can be asked again when a stream restarts."""
-    again = make_plan(slow_stream.policy, slow_stream.stream, runs=1, curves=False)
+    again = make_plan(slow_stream.policy, slow_stream.stream, runs=1)
     assert [p.absolute for p in again.predictions] == [p.absolute for p in slow_stream.predictions]
 
 
@@ -93,9 +92,7 @@ def test_the_recommendation_can_be_pasted(slow_stream):
 def test_a_volatile_stream_is_measured_at_every_step():
     """At a generous ε and with steep days nothing beats Uniform by more than a tie."""
     with fixed_entropy(4):
-        plan = make_plan(
-            tg.WEvent(epsilon="10", w=24), Description(level=5000, season=24, daily=0.9), runs=1, curves=False
-        )
+        plan = make_plan(tg.WEvent(epsilon="10", w=24), Description(level=5000, season=24, daily=0.9), runs=1)
     errors = {p.name: p.absolute for p in reversed(plan.predictions) if not p.delay}
     assert errors["Uniform"] <= 1.2 * plan.best().absolute
 
@@ -109,24 +106,9 @@ def test_every_mechanism_that_fits_is_tried():
     assert all(isinstance(c, Mechanism) for c in choices(Sample, policy, 3, 12))
 
 
-def test_curves_fall_with_epsilon_and_rise_with_w():
-    """Uniform's error is inversely proportional to ε and proportional to w."""
-    with fixed_entropy(5):
-        plan = make_plan(tg.WEvent(epsilon="1", w=8), Description(level=10_000), runs=1)
-    by_epsilon, by_window = dict(plan.by_epsilon["Uniform"]), dict(plan.by_window["Uniform"])
-    assert by_epsilon[0.1] > 5 * by_epsilon[1.0] > 25 * by_epsilon[10.0]
-    assert by_window[32.0] > 2 * by_window[8.0] > 4 * by_window[2.0]
-
-
 @pytest.mark.parametrize(
     "options",
-    [
-        {"level": -1},
-        {"level": 1, "daily": 2},
-        {"level": 1, "memory": 1.0},
-        {"level": 1, "season": 1},
-        {"level": 1, "columns": 2**64},
-    ],
+    [{"level": -1}, {"level": 1, "daily": 2}, {"level": 1, "memory": 1.0}, {"level": 1, "season": 1}],
 )
 def test_impossible_descriptions_are_refused(options):
     """Each number has its range."""
@@ -138,21 +120,21 @@ def test_a_plan_for_a_delta_says_which_rho_implies_it():
     """The largest ρ of three digits that keeps (ε, δ), and its error: a gain for long windows, none without a δ."""
     kinds = {"Uniform": Uniform, "Sample": Sample}
     policy = tg.WEvent(epsilon="1", delta="1e-6", w=240)
-    made = make_plan(policy, Description(level=50_000), runs=1, curves=False, kinds=kinds)
+    made = make_plan(policy, Description(level=50_000), runs=1, kinds=kinds)
     rho = made.concentrated.mechanism.policy.rho
     assert zcdp_delta(rho, Fraction(1)) <= policy.delta < zcdp_delta(rho * Fraction(101, 100), Fraction(1))
     alone = next(p for p in made.predictions if p.name == "Uniform")
     assert made.concentrated.absolute < alone.absolute
     (sentence,) = [said for said in made.reasons() if said.startswith("ρ = ")]
     assert f'rho = "{show(rho)}"' in sentence or "gains nothing" in sentence
-    pure = make_plan(tg.WEvent(epsilon="1", w=240), Description(level=50), runs=1, curves=False, kinds=kinds)
+    pure = make_plan(tg.WEvent(epsilon="1", w=240), Description(level=50), runs=1, kinds=kinds)
     assert pure.concentrated is None
 
 
 def test_an_earlier_release_is_divided_by_its_own_mean() -> None:
     """Not by the mean of its first weeks: of a stream that has grown, these say twice the relative error."""
     values = np.repeat([100.0, 900.0], 4_000)[:, np.newaxis]
-    plan = make_plan(WEvent(epsilon="1", w=4), Profile(values), runs=1, curves=False)
+    plan = make_plan(WEvent(epsilon="1", w=4), Profile(values), runs=1)
     best = plan.best()
     assert best.relative == pytest.approx(best.absolute / 500)
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
+from experiments.composition_of_secrets import after_releases, after_split
 from tidegate.datasets import households
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.policy import Clock, Intervals, Recurring, Secret, Specification, read_policy
-from tidegate.policy.composition_of_secrets import after_releases, after_split
 from tidegate.policy.promises import Promises
 from tidegate.policy.swellfish import policy_from
 

@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tidegate as tg
+from distributions import compare_counts
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms import BinaryTree
 from tidegate.policy import Event
 from tidegate.queries.averages import RunningAverage, WindowAverage
-from tidegate.testing.statistics import compare_counts
 
 STREAMS = st.lists(st.integers(-100, 100), min_size=1, max_size=60)
 
@@ -36,7 +37,7 @@ def test_columns_are_averaged_each():
 def test_the_error_of_a_window_average_is_known():
     """Coverage of ±1.5 standard deviations by 20,000 Gaussian streams, level ALPHA; a deviation 10 % off is caught."""
     mechanism = BinaryTree(Event(rho="1/2", max_change=50), columns=20_000, horizon=64)
-    values = mechanism.start().push_batch(np.zeros((64, 20_000), dtype=np.int64)).values
+    values = tg.open(mechanism).push_batch(np.zeros((64, 20_000), dtype=np.int64)).values
     query = WindowAverage(11)
     deviation = mechanism.deviation_of(query.weights(50))
     answers = query.apply(values)[49]

@@ -97,15 +97,15 @@ def test_unit_counts_repeat_what_the_mechanism_released():
     counts = np.repeat([3, 40, 7], 30)[:, np.newaxis] * np.ones((1, 2), dtype=np.int64)
     for smoother in ("median", "average", "james-stein"):
         mechanism = tg.mechanisms.PeGaSus(tg.Event(epsilon="2"), columns=2, smoother=smoother)
-        releases = mechanism.start().push_batch(counts)
+        releases = tg.open(mechanism).push_batch(counts)
         assert UnitCounts(2, smoother).push_batch(releases) == pytest.approx(releases.values)
         assert UnitCounts(2, "released").push_batch(releases) == pytest.approx(releases.values)
 
 
 def test_queries_work_on_releases_without_groups():
     """Every step is then a group of its own."""
-    releases = (
-        tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=3), columns=2).start().push_batch(np.ones((30, 2)))
+    releases = tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=3), columns=2)).push_batch(
+        np.ones((30, 2))
     )
     assert isinstance(releases, Releases)
     sums = WindowSum(2, 4).push_batch(releases)
@@ -117,7 +117,9 @@ def test_queries_work_on_releases_without_groups():
 
 def test_aggregates_are_sums_of_columns():
     """Asking about a sum of columns sums the estimates."""
-    releases = tg.mechanisms.PeGaSus(tg.Event(epsilon="1"), columns=3).start().push_batch(np.full((40, 3), 5))
+    releases = tg.open(tg.mechanisms.PeGaSus(tg.Event(epsilon="1"), columns=3)).push_batch(
+        np.full((40, 3), 5)
+    )
     each = WindowSum(3, 7).push_batch(releases)
     both = WindowSum(3, 7, aggregate=[(0, 2), (1,)]).push_batch(releases)
     assert both == pytest.approx(np.stack([each[:, 0] + each[:, 2], each[:, 1]], axis=1))
@@ -127,7 +129,7 @@ def test_aggregates_are_sums_of_columns():
 
 def test_monitors_of_one_kind_agree():
     """Jump and LowSignal are what a monitor with the paper's f and B says."""
-    releases = tg.mechanisms.PeGaSus(tg.Event(epsilon="1")).start().push_batch(np.repeat([2, 60, 2], 20))
+    releases = tg.open(tg.mechanisms.PeGaSus(tg.Event(epsilon="1"))).push_batch(np.repeat([2, 60, 2], 20))
     jump = Jump(1, 5, threshold=20).push_batch(releases)
     own = Monitor(1, 5, lambda c: abs(c[-1] - c[0]), lambda x: x >= 20).push_batch(releases)
     assert (jump == own).all()
@@ -147,7 +149,7 @@ def test_a_monitor_that_raises_is_reported_once():
         return 0.0
 
     board = Board({"broken": Monitor(1, 1, broken, bool), "sum": WindowSum(1, 3), "narrow": WindowSum(2, 3)})
-    releases = tg.mechanisms.PeGaSus(tg.Event(epsilon="9")).start().push_batch(np.repeat([1, 900, 1], 5))
+    releases = tg.open(tg.mechanisms.PeGaSus(tg.Event(epsilon="9"))).push_batch(np.repeat([1, 900, 1], 5))
     answers = [board.push(release) for release in releases]
     reports = board.report()
     assert set(reports) == {"broken", "narrow"}
@@ -161,7 +163,7 @@ def test_a_monitor_that_raises_is_reported_once():
 
 def test_bad_questions_are_refused_in_one_sentence():
     """Name, value, constraint, remedy."""
-    releases = tg.mechanisms.PeGaSus(tg.Event(epsilon="1"), columns=2).start().push_batch(np.ones((9, 2)))
+    releases = tg.open(tg.mechanisms.PeGaSus(tg.Event(epsilon="1"), columns=2)).push_batch(np.ones((9, 2)))
     history = History(2, 4)
     history.push_batch(releases)
     refusals = [
@@ -184,7 +186,7 @@ def test_bad_questions_are_refused_in_one_sentence():
 def test_memory_is_the_window_and_the_open_group():
     """The state does not grow with the stream."""
     mechanism = tg.mechanisms.PeGaSus(tg.Event(epsilon="1"), longest_group=50)
-    run, query = mechanism.start(), WindowSum(1, 30)
+    run, query = tg.open(mechanism), WindowSum(1, 30)
 
     def size() -> int:
         return sum(np.asarray(part).nbytes for part in query.state().values())

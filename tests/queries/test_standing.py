@@ -78,6 +78,67 @@ def test_alarms_say_whether_the_noise_could_have_made_them() -> None:
     ]
 
 
+def test_a_jump_may_have_a_direction() -> None:
+    """Drops alone, or jumps alone; by default both."""
+    values = [0.0, 9.0, 0.0]
+    for sides, expected in (
+        ({}, [True, True]),
+        ({"below": False}, [True, False]),
+        ({"above": False}, [False, True]),
+    ):
+        jump = standing.Jump(TWO, ["a"], threshold=5, length=1, **sides)
+        rows = [row for step, value in enumerate(values, 1) for row in jump.push(known(step, [value, 0.0]))]
+        assert [row.more[0] for row in rows] == expected
+
+
+def weeks(days: int, seed: int) -> np.ndarray:
+    """A weekly pattern with noise."""
+    random = np.random.default_rng(seed)
+    return 1000 + 200 * (np.arange(days) % 7 > 4) + np.round(random.laplace(0, 20, days))
+
+
+def test_unexpected_values_have_a_direction() -> None:
+    """A day far from its weekly pattern is one, also where the value as such is usual; a wide interval is not certain."""
+    values = weeks(140, 1)
+    values[139] = 1000.0  # as on any weekday, but it is a Sunday
+    assert 139 % 7 == 6
+    for sides, expected in (({}, "below"), ({"above": False}, "below"), ({"below": False}, "")):
+        odd = standing.Unexpected(TWO, ["a"], periods=(7,), **sides)
+        rows = [row for step, value in enumerate(values, 1) for row in odd.push(known(step, [value, 0.0]))]
+        assert len(rows) <= 140 - 20
+        alarm, certain, direction, middle, low, high = rows[-1].more
+        assert (alarm, certain, direction) == (bool(expected), bool(expected), expected)
+        assert 1050 < low < middle < high < 1400
+    vague = standing.Unexpected(TWO, ["a"], periods=(7,))
+    rows = [
+        row for step, value in enumerate(values, 1) for row in vague.push(known(step, [value, 0.0], 200.0))
+    ]
+    assert rows[-1].more[:3] == (True, False, "below")
+
+
+def test_little_is_unexpected_where_nothing_happens() -> None:
+    """Of steps like those before about one in a hundred; in the first hundred some more."""
+    found, steps = 0, 0
+    for seed in range(40):
+        odd = standing.Unexpected(TWO, ["a"], periods=(7,))
+        for step, value in enumerate(weeks(500, seed), 1):
+            for row in odd.push(known(step, [value, 0.0])):
+                if step > 200:
+                    found, steps = found + row.more[0], steps + 1
+    assert steps == 40 * 300
+    assert 0.004 < found / steps < 0.02
+
+
+def test_a_gap_is_not_unexpected() -> None:
+    """A missing reading raises nothing and moves nothing."""
+    odd = standing.Unexpected(TWO, ["a"])
+    for step in range(1, 30):
+        list(odd.push(known(step, [10.0 + step % 2, 0.0])))
+    assert list(odd.push(Known(30, np.array([np.nan, 0.0]), NOTHING, NOTHING))) == []
+    (row,) = odd.push(known(31, [10.0, 0.0]))
+    assert row.more[:3] == (False, False, "")
+
+
 def test_revisions_count_from_then_on() -> None:
     """As if the newest word had been the first."""
     makers: list[Callable[[], Operator]] = [
@@ -100,6 +161,43 @@ def test_revisions_count_from_then_on() -> None:
         found, expected = (next(iter(each.push(known(5, STREAM[4])))) for each in (revised, plain))
         assert found.value == pytest.approx(expected.value)
         assert found.low == pytest.approx(expected.low)
+
+
+def test_a_share_is_of_all_columns_and_lies_between_0_and_1() -> None:
+    """Also where noise makes counts negative; a missing reading gives none."""
+    three = Meaning(("x", "y", "other"))
+    share = standing.Share(three, of="other")
+    (row,) = share.push(known(1, [60.0, 30.0, 10.0]))
+    assert row.column == "other / all"
+    assert 0 < row.low < row.value == 0.1 < row.high < 0.2
+    (row,) = share.push(known(2, [60.0, 30.0, -4.0]))
+    assert (row.value, row.low) == (0, 0)
+    assert 0 <= row.high < 0.1
+    (row,) = share.push(known(3, [2.0, -3.0, 1.0], 10.0))
+    assert (row.low, row.high) == (0, 1)
+    assert list(share.push(Known(4, np.array([1.0, np.nan, 1.0]), np.full(3, 1.0), np.full(3, 1.0)))) == []
+    two = standing.Share(three, ["x", "other"], of="other", window=standing.Window(three, length=2))
+    rows = [next(two.push(known(step, [30.0, 500.0, 10.0]))) for step in (1, 2)]
+    assert [row.value for row in rows] == [0.25, 0.25]
+    for columns, of in ((["x", "y"], "other"), (["other"], "other")):
+        with pytest.raises(tg.errors.InvalidParameter, match="of"):
+            standing.Share(three, columns, of=of)
+
+
+def test_intervals_of_shares_hold() -> None:
+    """In at least nine of ten cases, of a step and of a window."""
+    random, three = np.random.default_rng(5), Meaning(("x", "y", "other"))
+    held, times = [0, 0], 400
+    for _ in range(times):
+        each = (
+            standing.Share(three, of="other"),
+            standing.Share(three, of="other", window=standing.Window(three, length=4)),
+        )
+        for step in range(1, 5):
+            noisy = [mean + random.laplace(0, 5.0) for mean in (60.0, 30.0, 20.0)]
+            rows = [next(share.push(known(step, noisy, 5.0))) for share in each]
+        held = [count + (row.low <= 20 / 110 <= row.high) for count, row in zip(held, rows, strict=True)]
+    assert min(held) >= 0.9 * times
 
 
 def test_missing_readings_are_left_out_and_unknown_noise_widens() -> None:
@@ -233,7 +331,7 @@ def test_intervals_of_comparisons_hold_where_noise_is_a_few_steps_of_the_grid(ep
     meaning = standing.Meaning(tuple(f"c{number}" for number in range(columns)))
     truth = np.arange(30, 30 + columns)
     mechanism = tg.mechanisms.Uniform(tg.Event(epsilon=epsilon), columns=columns)
-    releases = mechanism.start().push_batch(np.tile(truth, (steps, 1)))
+    releases = tg.open(mechanism).push_batch(np.tile(truth, (steps, 1)))
     radius = np.broadcast_to(releases.radius(0.9).reshape(steps, -1), releases.values.shape)
     top, ratio = standing.Top(meaning, count=columns), standing.Ratio(meaning, of="c0", by="c9")
     together = quotients = 0

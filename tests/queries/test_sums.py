@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tidegate as tg
+from distributions import compare_counts
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms import BinaryTree, ClippedSum, Factorization
 from tidegate.policy import Event
@@ -21,7 +23,6 @@ from tidegate.queries.sums import (
     laplace_radius,
     merged,
 )
-from tidegate.testing.statistics import compare_counts
 
 
 def test_the_law_of_one_and_two_laplace_draws_is_the_known_one():
@@ -87,7 +88,7 @@ def test_answers_carry_intervals_that_cover(query, kind):
     mechanism = (
         tree if kind == "tree" else Factorization(Event(rho="1/2", max_change=30), columns=3000, horizon=90)
     )
-    values = mechanism.start().push_batch(np.zeros((77, 3000), dtype=np.int64)).values
+    values = tg.open(mechanism).push_batch(np.zeros((77, 3000), dtype=np.int64)).values
     found = answer(query, values, mechanism, 0.9)
     inside = int(np.count_nonzero((found.low <= 0) & (found.high >= 0)))
     assert compare_counts({"inside": (inside, 0.9)}, 3000).ok
@@ -98,15 +99,24 @@ def test_answers_carry_intervals_that_cover(query, kind):
     assert found.step == 77
 
 
-def test_answers_of_a_clipped_sum_come_from_its_run():
-    """The run knows the clip; before the lag has passed nothing is known."""
-    run = ClippedSum(Event(epsilon="1", max_change=900), horizon=500, lag=60).start()
-    first = run.push_batch([5] * 30).values
-    assert answer(RunningSum(), first, run).deviation == 0
-    sums = np.concatenate([first, run.push_batch([5] * 170).values])
-    found = answer(RunningSum(), sums, run)
-    assert found.deviation == pytest.approx(run.mechanism.noise_deviation(200, int(run.clip)))
+@pytest.mark.parametrize("first_sums", [False, True])
+def test_answers_of_a_clipped_sum_need_its_clip(first_sums):
+    """The releases have it; before the lag has passed nothing is known."""
+    mechanism = ClippedSum(
+        Event(epsilon="1", max_change=900), horizon=500, lag=60, grid="0.1", first_sums=first_sums
+    )
+    releases = tg.open(mechanism).push_batch([5] * 200)
+    with pytest.raises(InvalidParameter, match="clip"):
+        mechanism.counter_at(releases.clip[58])
+    counter = mechanism.counter_at(releases.clip[-1])
+    found = answer(RunningSum(), releases.values, counter)
+    assert found.deviation == pytest.approx(releases.scale[-1])
     assert found.deviation < found.radius < 4 * found.deviation
+    # the mean of the last 100 is (S_200 − S_100)/100, in which the sum of the first 60 cancels
+    mean = answer(WindowAverage(100), releases.values, counter)
+    tree = mechanism.tree(counter.clip)
+    assert mean.deviation == pytest.approx(tree.deviation_of(WindowAverage(100).weights(200)[60:]))
+    assert mean.deviation < mean.radius < 4 * mean.deviation
 
 
 def test_merging_many_scales_keeps_the_variance():

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tidegate.bench import metrics
+from experiments import metrics
+from tidegate.bench.metrics import cut_errors, interval_of_mean
 
 
 def test_absolute_and_scaled():
@@ -15,11 +16,9 @@ def test_absolute_and_scaled():
 
 def test_relative_with_a_floor():
     """Small counts are divided by a floor of 0.1 % of a step's total, at least 1."""
-    assert metrics.cut_errors(np.array([[3.0, 12.0]]), np.array([[0, 10]]))[1] == pytest.approx(
-        (3 + 2 / 10) / 2
-    )
+    assert cut_errors(np.array([[3.0, 12.0]]), np.array([[0, 10]]))[1] == pytest.approx((3 + 2 / 10) / 2)
     large = np.array([[0, 5000]])
-    assert metrics.cut_errors(np.array([[5.0, 5000.0]]), large)[1] == pytest.approx((5 / 5) / 2)
+    assert cut_errors(np.array([[5.0, 5000.0]]), large)[1] == pytest.approx((5 / 5) / 2)
 
 
 def test_roc_with_ties():
@@ -33,10 +32,10 @@ def test_roc_with_ties():
 
 def test_interval_of_a_mean():
     """Student's 95 % interval of four runs: mean 2.5, half width 3.182 · 1.291/2."""
-    low, high = metrics.interval_of_mean([1, 2, 3, 4])
+    low, high = interval_of_mean([1, 2, 3, 4])
     assert (low + high) / 2 == 2.5
     assert (high - low) / 2 == pytest.approx(3.1824 * np.sqrt(5 / 3) / 2, rel=1e-3)
-    assert metrics.interval_of_mean([7]) == (7, 7)
+    assert interval_of_mean([7]) == (7, 7)
 
 
 def test_interval_of_a_share():
@@ -47,4 +46,4 @@ def test_interval_of_a_share():
 
 def test_values_cut_at_zero():
     """−3 and 5 for 0 and 4 are wrong by 0 and 1, the latter a quarter of 4; two columns, floor 1."""
-    assert metrics.cut_errors(np.array([[-3.0, 5.0]]), np.array([[0, 4]])) == (0.5, 0.125)
+    assert cut_errors(np.array([[-3.0, 5.0]]), np.array([[0, 4]])) == (0.5, 0.125)

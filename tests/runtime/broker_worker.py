@@ -8,17 +8,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.runtime.helpers import open_one
+
 from tidegate.config import read_config
-from tidegate.runtime import open_stream
 
 
 def main(folder: Path, clock: Path) -> None:
     """Until killed, or the clock has passed the last step."""
     config = read_config(folder / "tidegate.toml")
-    with open_stream(config, follow=True) as stream:
-        intake = config.open(
-            stream.store.progress.position, follow=True, clock=lambda: float(clock.read_text() or 0)
-        )
+    with open_one(config, follow=True) as stream:
+        intake = config.open(stream.position, follow=True, clock=lambda: float(clock.read_text() or 0))
         source: Any = intake.source
 
         def ready() -> None:

@@ -12,31 +12,20 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.runtime.helpers import open_one
 
 from tidegate.config import read_config
-from tidegate.ingest import Intake, StepBlock
-from tidegate.runtime import open_stream, stream
+from tidegate.core.session import Session
+from tidegate.ingest import blocks
+from tidegate.pipeline import pipeline
 from tidegate.testing.entropy import fixed_entropy
 
-NEEDED = ("psycopg", "confluent_kafka", "tidegate.runtime.sinks.postgres", "tidegate.servers.postgres")
-
-
-def in_pieces(intake: Intake, size: int) -> Iterator[StepBlock]:
-    """The blocks of a finite input in smaller ones, so that there are many commits."""
-    before: Any = None
-    for block in intake:
-        for at in range(0, len(block), size):
-            units = block.units[at : at + size]
-            last = block.first_step + at + len(units) - 1
-            source = block.position["source"] if last == block.last_step else before
-            yield StepBlock(block.first_step + at, units, block.grid, {"step": last, "source": source})
-        before = block.position["source"]
+NEEDED = ("psycopg", "confluent_kafka", "tidegate.sinks.postgres", "tidegate.servers.postgres")
 
 
 def work(order: dict[str, Any], begun: int) -> None:
@@ -45,16 +34,14 @@ def work(order: dict[str, Any], begun: int) -> None:
     config = read_config(Path(order["toml"]), follow=follow)
     clock = Path(order["clock"]) if order.get("clock") else None
     now = (lambda: float(clock.read_text() or 0)) if clock else None
+    blocks.BLOCK_STEPS = order.get("size", blocks.BLOCK_STEPS)  # smaller ones, so that there are many commits
     with (
         nullcontext() if seed is None else fixed_entropy(seed),
-        open_stream(config, follow=follow, clock=now, backfill=follow) as running,
+        open_one(config, follow=follow, clock=now, backfill=follow) as running,
     ):
         os.write(begun, b"1")
-        intake = config.open(running.store.progress.position, follow=follow, clock=now)
-        blocks: Iterable[StepBlock] = intake
-        if order.get("size"):
-            blocks = in_pieces(intake, order["size"])
-        running.drive(blocks)
+        intake = config.open(running.position, follow=follow, clock=now)
+        running.drive(intake)
         running.finish()
         intake.close()
 
@@ -63,14 +50,14 @@ def warm(toml: str) -> None:
     """Load the kernels of a mechanism, which its children then have."""
     mechanism = read_config(Path(toml), follow=True).mechanism
     with fixed_entropy(1):
-        run = mechanism.start()
+        session = Session(mechanism)
         for count in (1, 2, 40):
-            run.push_batch(np.ones((count, mechanism.columns), dtype=np.int64))
+            session.push_batch(np.ones((count, mechanism.columns), dtype=np.int64))
 
 
 def main() -> None:
     """Fork a child for every line of standard input."""
-    stream.SYNC_EVERY = 0.0  # record what sinks have taken at once, so that this is cut into, too
+    pipeline.SYNC_EVERY = 0.0  # record what sinks have taken at once, so that this is cut into, too
     for name in NEEDED:  # not in every child anew
         with suppress(ImportError):
             importlib.import_module(name)

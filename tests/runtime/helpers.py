@@ -16,8 +16,12 @@ from typing import Any
 import numpy as np
 
 from tidegate.config import Config, parse_config
+from tidegate.config.queries import one
+from tidegate.core.verify import Verification
 from tidegate.ingest import StepBlock
-from tidegate.runtime import Stream, open_stream
+from tidegate.pipeline import Pipeline, open_pipeline
+from tidegate.pipeline.backup import verify_log
+from tidegate.pipeline.logs import LogReader
 
 Targets = Callable[[], str]  # makes a new place for a ledger
 TEXT = """\
@@ -83,16 +87,29 @@ def settings(folder: Path, *changes: tuple[str, str]) -> Config:
     return parse_config(text, folder / "tidegate.toml")
 
 
-def release(config: Config, **more: Any) -> Stream:
-    """Release everything; returns the closed stream."""
-    with open_stream(config, **more) as stream:
-        intake = config.open(stream.store.progress.position)
+def open_one(config: Config, **more: Any) -> Pipeline:
+    """Open the stream of a configuration with one query."""
+    return open_pipeline(one(config), **more)
+
+
+def verified(ledger: Path | str) -> Verification:
+    """Recompute a log."""
+    with LogReader(str(ledger)) as log:
+        return verify_log(log.rows())
+
+
+def release(config: Config, *, finished: bool = True, **more: Any) -> Pipeline:
+    """Release everything; returns the closed pipeline. One that is not finished may become longer."""
+    queries = one(config)
+    with open_pipeline(queries, **more) as pipeline:
+        intake = queries.open(pipeline.position)
         try:
-            stream.drive(intake)
-            stream.finish()
+            pipeline.drive(intake)
+            if finished:
+                pipeline.finish()
         finally:
             intake.close()
-    return stream
+    return pipeline
 
 
 def blocks(values: np.ndarray, first: int = 1, size: int = 1) -> list[StepBlock]:

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tidegate.config import parse_config
-from tidegate.runtime import open_stream
+from tidegate.config import parse_queries
+from tidegate.pipeline import open_pipeline
 
 
 class World:
@@ -42,13 +42,14 @@ def main() -> None:
     """Arguments: the folder, and after which step to be killed (0: never)."""
     folder, last = Path(sys.argv[1]), int(sys.argv[2])
     path = folder / "tidegate.toml"
-    config = parse_config(path.read_text(), path)
-    world = World(folder, config.steps.origin / 1e6, last)
-    with open_stream(config, follow=True, watcher=world) as stream:
-        intake = config.open(stream.store.progress.position, follow=True, clock=lambda: world.now)
-        world.arrive(stream.step)
-        stream.drive(intake)
-        stream.finish()
+    queries = parse_queries(path.read_text(), path)
+    world = World(folder, queries.first.steps.origin / 1e6, last)
+    observers = {queries.first.name: world}
+    with open_pipeline(queries, follow=True, observers=observers, clock=lambda: world.now) as pipeline:
+        intake = queries.open(pipeline.position, follow=True, clock=lambda: world.now)
+        world.arrive(pipeline.step)
+        pipeline.drive(intake)
+        pipeline.finish()
         intake.close()
 
 

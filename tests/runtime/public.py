@@ -12,8 +12,9 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,12 @@ import numpy as np
 
 from tidegate.config import Queries, parse_queries
 from tidegate.ingest import Intake, StepBlock
-from tidegate.runtime import Streams, open_streams
-from tidegate.runtime.amend import told_of
-from tidegate.runtime.archives import Archives
-from tidegate.runtime.card import write_card
-from tidegate.runtime.chunks import Chunk, joined
-from tidegate.runtime.numbers import write_table
-from tidegate.runtime.pulse import Pulse
-from tidegate.runtime.report import released_numbers, write_report
-from tidegate.runtime.streams import archives_of
+from tidegate.pipeline import Pipeline, open_pipeline
+from tidegate.pipeline.status import Pulse
+from tidegate.report.card import write_card
+from tidegate.report.numbers import write_table
+from tidegate.report.report import released_numbers, write_report
+from tidegate.sinks.chunks import Chunk, joined
 from tidegate.testing.entropy import fixed_entropy, zero_noise
 from tidegate.web import Service, Settings
 
@@ -144,7 +142,7 @@ def run(
             if arrive is not None and now is not None:
                 arrive(now)
             clock = None if now is None else lambda now=now: now
-            with open_streams(queries, follow=now is not None, backfill=True, clock=clock) as streams:
+            with open_pipeline(queries, follow=now is not None, backfill=True, clock=clock) as streams:
                 _drive(
                     streams,
                     streams.queries.open(
@@ -154,36 +152,33 @@ def run(
     return surface(queries, live=bool(moments))
 
 
-def _drive(streams: Streams, intake: Intake) -> None:
+def _drive(streams: Pipeline, intake: Intake) -> None:
     with closing(intake):
-        if (folder := archives_of(streams.queries.first)) is not None:
-            folder.mkdir(exist_ok=True)
-            streams.archive_into(folder, keep=streams.queries.first.run.keep)
         streams.drive(intake)
         streams.finish()
 
 
-def surface(queries: Queries, *, live: bool = False) -> Surface:
+def surface(queries: Queries, *, live: bool = False, fixed: bool = True) -> Surface:
     """All public bytes of a stream that has ended, without times and the signatures of times."""
     folder = queries.first.path.parent
     found: Surface = {}
-    with open_streams(queries, follow=live, backfill=True, clock=lambda: AFTER) as streams:
-        verdict, history = streams.verify(), told_of(streams.ledger)
-        assert verdict.ok
+    entropy = partial(fixed_entropy, 7) if fixed else nullcontext
+    with entropy(), open_pipeline(queries, follow=live, backfill=True, clock=lambda: AFTER) as streams:
+        verification = streams.verify()
+        assert verification.ok
         pulse = Pulse(streams.queries.first, live=False)
         pulse.begin(streams)
         found["status"] = _json(pulse.facts(), "time")
-        found["head"] = "{}:{}".format(*streams.ledger.head).encode()
-        found["verdict"] = str(verdict).encode()
-        with closing(Archives(archives_of(streams.queries.first))) as archives:
-            stores = [stream.store for stream in streams.streams]
-            parts = streams.queries.parts
-            write_report(folder / "report.html", parts, stores, verdict, history=history, archives=archives)
-            write_table(folder / "table.csv", released_numbers(parts, stores, archives))
-            write_card(folder / "card.json", parts, history)
+        found["head"] = streams.session.head
+        found["verdict"] = str(verification).encode()
+        read = [streams.released[part.name] for part in queries.parts]
+        write_report(folder / "report.html", read, verification)
+        write_table(folder / "table.csv", released_numbers(read))
+        write_card(folder / "card.json", queries.parts, streams.history)
     for pattern in MADE:
         found |= {path.name: _MOMENT.sub(b"", path.read_bytes()) for path in sorted(folder.rglob(pattern))}
-    service = Service([queries], Settings(clock=lambda: AFTER, backfill=True, tokens=folder / "tokens"))
+    with entropy():
+        service = Service([queries], Settings(clock=lambda: AFTER, backfill=True, tokens=folder / "tokens"))
     try:
         found |= asyncio.run(_answers(service, list(_paths(queries))))
     finally:
@@ -204,9 +199,10 @@ async def _answers(service: Service, paths: list[str]) -> Surface:
             found[path] = _json(json.loads(text), "time", "signature") if text[0] in "{[" else text.encode()
             if path.endswith("/rows"):  # which come in pages, and from archives
                 rows = answer.json()["rows"]
-                while more := (await client.get(f"{path}?after={rows[-1][0]}")).json()["rows"]:
+                while more := (await client.get(f"{path}?after={len(rows)}")).json()["rows"]:
                     rows += more
                 found[path] = _json(rows)
+                found["charges"] = _json([row[:5] for row in rows])  # without digests
     return found
 
 
@@ -237,9 +233,9 @@ def differing(one: Surface, other: Surface) -> dict[str, tuple[bytes, bytes]]:
 
 def released(queries: Queries) -> list[Chunk]:
     """What was released, of each query."""
-    with open_streams(queries, follow=False, sink=False) as streams:
-        width = [config.mechanism.outputs for config in queries.parts]
-        return [joined(stream.store.chunks(), at) for stream, at in zip(streams.streams, width, strict=True)]
+    with fixed_entropy(7), open_pipeline(queries, follow=False, sink=False) as streams:
+        read = [streams.released[part.name] for part in queries.parts]
+        return [joined(each.chunks(), each.mechanism.outputs) for each in read]
 
 
 class Pretended(Intake):
@@ -269,7 +265,7 @@ def recomputed(queries: Queries, vectors: np.ndarray[Any, Any], *, size: int, li
     live
         Whether the stream is followed.
     """
-    with zero_noise(), open_streams(queries, follow=live, backfill=True, clock=lambda: AFTER) as streams:
+    with zero_noise(), open_pipeline(queries, follow=live, backfill=True, clock=lambda: AFTER) as streams:
         first = streams.queries.first
         # nothing of this source is ever read
         intake = Pretended(None, first.schema, first.steps, streams.queries.counted, follow=live)  # type: ignore[arg-type]

@@ -1,23 +1,32 @@
 """A process that releases and amends the three statistics of a shop, a hierarchy and answers, and gets killed.
 
-Reads one JSON object a line from standard input and answers with one, as crash_worker.py does.
+Reads one JSON object a line from standard input and answers with one, as the pipeline's crash_worker.py does.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.pipeline.crash_worker import follow_orders
+
 from tidegate.config import Queries, parse_queries
+from tidegate.core.commit import AMENDED
+from tidegate.core.session import Session
 from tidegate.errors import TidegateError
-from tidegate.runtime import open_streams, pruning, stream, streams
-from tidegate.runtime.amend import amend
-from tidegate.runtime.parts import amendments_of
-from tidegate.runtime.store import open_durable
+from tidegate.ingest import blocks
+from tidegate.pipeline import open_pipeline, pipeline
+from tidegate.pipeline.amend import amend
+from tidegate.pipeline.delivery import NullObserver
+from tidegate.pipeline.logs import LogReader
+from tidegate.sinks.chunks import Chunk
 from tidegate.testing.entropy import fixed_entropy
 
 PHASE = 20  # steps between two amendments
@@ -31,7 +40,7 @@ value = "amount"
 [steps]
 start = "2026-03-02T00:00"
 length = "1h"
-count = {count}
+count = 60
 [sink]
 location = "released.csv"
 [mechanism]
@@ -111,23 +120,26 @@ def receipts(folder: Path) -> None:
     path.with_suffix(".tmp").rename(path)
 
 
-def variant(folder: Path, target: str, number: int, *, grows: bool = False) -> Queries:
+def variant(folder: Path, target: str, number: int, *, archives: bool | None = None) -> Queries:
     """The configuration of one phase; outputs that only grow are those of releases that may be archived."""
     queries, epsilon = VARIANTS[number]
     ledger = f'ledger = "{target}"\n' if target else ""
     protect = f'[protect]\nepsilon = "{epsilon}"\nwindow = {WINDOW}\n{ledger}'
-    head = HEAD.format(count=PHASE * (number + 1))
-    if grows:
+    head = HEAD
+    if archives is not None:
         head = head.replace('"released.csv"', '"released.csv"\nrevisions = "all"')
-    text = head + queries + ("" if grows else ANSWERS) + protect
+    if archives:
+        (folder / "archives").mkdir(exist_ok=True)
+        protect += f'[run]\narchives = "archives"\nkeep = {WINDOW}\n'
+    text = head + queries + ("" if archives is not None else ANSWERS) + protect
     return parse_queries(text, folder / "tidegate.toml")
 
 
-def known(queries: Queries, before: int = 1) -> int:
-    """In which phase the stream is: how often it was amended; `before` counts what it was begun with."""
+def known(queries: Queries) -> int:
+    """In which phase the stream is: how often it was amended."""
     try:
-        with open_durable(queries.ledger, read_only=True) as ledger:
-            return max(len(amendments_of(ledger)) - before, 0)
+        with LogReader(queries.ledger) as log:
+            return sum(row.kind == AMENDED for row in log.rows())
     except TidegateError:
         return 0
 
@@ -138,59 +150,51 @@ def work(order: dict[str, Any]) -> None:
     receipts(folder)
     with nullcontext() if order.get("fresh_noise") else fixed_entropy(11):
         for number in range(len(VARIANTS)):
-            queries = variant(folder, target, number, grows="archives" in order)
+            queries = variant(folder, target, number, archives=order.get("archives"))
             phase = known(queries)
             if phase > number:
                 continue
             if phase < number:
                 amend(queries)
-            release(queries, folder / "archives" if order.get("archives") else None)
+            release(queries, PHASE * (number + 1))
 
 
-def work_on_old(order: dict[str, Any]) -> None:
-    """One start of a stream that version 0.1.0 has begun with one query: amended to two, and released to its end."""
-    folder = Path(order["folder"])
-    text = (folder / "tidegate.toml").read_text(encoding="utf-8").replace("follow = true\n", "")
-    begin, end = text.index("[query]"), text.index("[protect]")
-    query = text[begin:end].replace("[query]", "[[query]]")
-    both = "".join(f'{query}name = "{name}"\nshare = "1/2"\n' for name in ("first", "second"))
-    with fixed_entropy(11):
-        queries = parse_queries(text[:begin] + both + text[end:], folder / "tidegate.toml")
-        if not known(queries, before=0):
-            amend(queries)
-        release(queries)
+class StopAt(NullObserver):
+    """Stops an intake at a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step, self.intake = step, None  # type: int, Any
+
+    def released(self, chunk: Chunk) -> None:
+        """Compare the step."""
+        if chunk.step[-1] >= self.step:
+            self.intake.stop()
 
 
-def release(queries: Queries, archives: Path | None = None) -> None:
+def release(queries: Queries, step: int) -> None:
     """Release everything up to the end of a phase, a few steps at a time, and archive what no window needs."""
-    with open_streams(queries) as running:
-        if archives is not None:
-            archives.mkdir(exist_ok=True)
-            running.archive_into(archives, keep=WINDOW)
-        intake = running.queries.open(running.position)
-        if hasattr(intake.source, "piece"):
-            intake.source.piece = 15_000
-        running.drive(intake)
+    observer = StopAt(step)
+    with open_pipeline(queries, observers={part.name: observer for part in queries.parts}) as running:
+        observer.intake = intake = running.queries.open(running.position)
+        if running.step < step:
+            running.drive(intake)
         running.finish()
         intake.close()
 
 
 def main() -> None:
-    """Fork a child for every line of standard input."""
-    stream.SYNC_EVERY = streams.SYNC_EVERY = (
-        0.0  # record what sinks have taken at once, so that this is cut into, too
-    )
-    pruning.SPARE = 0  # nothing is spared for sinks, so that short streams are pruned
-    with fixed_entropy(1):
+    """Load what children need, and follow orders."""
+    blocks.BLOCK_STEPS = 4  # phases are multiples of it
+    pipeline.SYNC_EVERY = 0.0  # record what sinks have taken at once, so that this is cut into, too
+    with fixed_entropy(1):  # kernels are loaded once, and not in every child
         for number in range(len(VARIANTS)):
             for part in variant(Path(), "", number).parts:
-                warm = part.mechanism.start()
-                warm.push([1] * part.mechanism.columns)
-                warm.push_batch(np.ones((3, part.mechanism.columns), dtype=np.int64))
+                session = Session(part.mechanism)
+                session.push([0] * part.mechanism.columns)
+                session.push_batch(np.zeros((3, part.mechanism.columns), dtype=np.int64))
     with suppress(ImportError):
         importlib.import_module("psycopg")  # not in every child anew
-    follow = importlib.import_module("crash_worker").follow_orders
-    follow(lambda order: (work_on_old if order.get("old") else work)(order))
+    follow_orders(work)
 
 
 if __name__ == "__main__":

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.helpers import publish, settings
+from tests.runtime.helpers import open_one, publish, settings, verified
 
 from tidegate.config import Config, parse_queries
 from tidegate.ingest import Intake
-from tidegate.runtime import open_stream, open_streams
-from tidegate.runtime.store import open_durable, verify_target
+from tidegate.pipeline import open_pipeline
+from tidegate.pipeline.logs import LogReader
 from waiting import LIMIT, until
 
 START = (
@@ -63,14 +63,14 @@ class World:
 
 def drive(config: Config, world: World, messages: int) -> Intake:
     """Release both steps when so many messages have been taken."""
-    with open_stream(config, follow=True) as stream:
-        intake = config.open(stream.store.progress.position, follow=True, clock=world)
+    with open_one(config, follow=True) as stream:
+        intake = config.open(stream.position, follow=True, clock=world)
         taken = threading.Thread(target=_when_taken, args=(intake, world, messages), daemon=True)
         taken.start()
         stream.drive(intake)
         stream.finish()
         intake.close()
-        assert list(stream.store.kept.entries()) == []
+        assert list(stream.spool.entries()) == []
     return intake
 
 
@@ -89,7 +89,7 @@ def released(folder: Path) -> list[int]:
 
 def session(config: Config, world: World) -> None:
     """Make the stream's session at the broker, so that it queues what comes."""
-    with open_stream(config, follow=True) as stream:
+    with open_one(config, follow=True) as stream:
         intake = config.open(None, follow=True, clock=world)
         source: Any = intake.source
         stopper = threading.Thread(target=_stop_when_connected, args=(intake, source), daemon=True)
@@ -112,7 +112,7 @@ def test_one_device_pushes_nobody_out(broker: Any, tmp_path: Path) -> None:
     publish(broker.port, [*flood, *(event(f"u{n}") for n in range(3_000))])
     drive(config, world, 69_000)
     assert released(tmp_path) == [3001, 0]
-    assert verify_target(config.ledger).ok
+    assert verified(config.ledger).ok
     assert Path(config.ledger).stat().st_size < 2**21
 
 
@@ -123,8 +123,8 @@ def test_a_backlog_that_comes_slowly_is_awaited(broker: Any, tmp_path: Path) -> 
     session(config, world)
     publish(broker.port, [event(f"u{n}") for n in range(3_000)])
     world.now = START + 2001.0  # both steps are over when the stream comes back
-    with open_stream(config, follow=True) as stream:
-        intake = config.open(stream.store.progress.position, follow=True, clock=world)
+    with open_one(config, follow=True) as stream:
+        intake = config.open(stream.position, follow=True, clock=world)
         source: Any = intake.source
         source.settle, acknowledge = 0.5, source.commit
 
@@ -147,8 +147,8 @@ def test_what_a_limited_queue_of_the_broker_does(broker: Any, tmp_path: Path) ->
     config, world = brokered(tmp_path, broker.url), World()
     session(config, world)
     publish(broker.port, [*(event("loud") for _ in range(2_000)), *(event(f"u{n}") for n in range(50))])
-    with open_stream(config, follow=True) as stream:
-        intake = config.open(stream.store.progress.position, follow=True, clock=world)
+    with open_one(config, follow=True) as stream:
+        intake = config.open(stream.position, follow=True, clock=world)
         timer = threading.Timer(3.0, lambda: setattr(world, "now", START + 2001.0))
         timer.start()
         stream.drive(intake)
@@ -198,7 +198,7 @@ def test_killed_at_any_time_every_message_counts_once(
     assert process.wait(LIMIT) == 0
     assert kills == 6
     assert released(tmp_path) == [total, 0]
-    assert verify_target(config.ledger).ok
+    assert verified(config.ledger).ok
 
 
 def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
@@ -215,8 +215,8 @@ def test_what_is_kept_is_private_and_gone_with_its_step(broker: Any, tmp_path: P
     session(config, world)
     marker = "narwhal77"
     publish(broker.port, [event(f"{marker}-{n}") for n in range(20)])
-    with open_stream(config, follow=True) as stream:
-        intake = config.open(stream.store.progress.position, follow=True, clock=world)
+    with open_one(config, follow=True) as stream:
+        intake = config.open(stream.position, follow=True, clock=world)
         source: Any = intake.source
 
         def stop() -> None:
@@ -226,13 +226,13 @@ def test_what_is_kept_is_private_and_gone_with_its_step(broker: Any, tmp_path: P
         threading.Thread(target=stop, daemon=True).start()
         stream.drive(intake)
         intake.close()
-        assert len(list(stream.store.kept.entries())) >= 1
+        assert len(list(stream.spool.entries())) >= 1
         modes = {path.stat().st_mode & 0o777 for path in tmp_path.glob("tidegate.ledger*")}
         assert modes == {0o600}
     drive(config, world, 0)
     assert released(tmp_path) == [20, 0]
-    with open_durable(config.ledger, read_only=True) as ledger:
-        assert ledger.connection.execute("SELECT count(*) FROM kept").fetchone()[0] == 0
+    with LogReader(config.ledger) as log:
+        assert log.run("SELECT count(*) FROM spooled") == [(0,)]
     shutil.copy(config.ledger, tmp_path / "copy")
     with sqlite3.connect(tmp_path / "copy") as copy:
         copy.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -241,12 +241,10 @@ def test_what_is_kept_is_private_and_gone_with_its_step(broker: Any, tmp_path: P
 
 
 def test_the_assumption_stands_beside_the_guarantee(tmp_path: Path) -> None:
-    """Where a broker or quoted lines are trusted, the summary says with what; elsewhere it says nothing."""
+    """Where a broker is trusted, the summary says with what; elsewhere it says nothing."""
     assert settings(tmp_path).assumptions == ()
     (said,) = brokered(tmp_path, "mqtt://127.0.0.1").assumptions
     assert "max_queued_messages 0" in said
-    quoted = settings(tmp_path, ('unit = "unit"', 'unit = "unit"\nquoted_lines = true'))
-    assert "quoted_lines" in quoted.assumptions[0]
 
 
 def test_several_queries_read_one_session(broker: Any, tmp_path: Path) -> None:
@@ -262,7 +260,7 @@ def test_several_queries_read_one_session(broker: Any, tmp_path: Path) -> None:
     queries = parse_queries(text[:begin] + both + text[end:], tmp_path / "tidegate.toml")
 
     def drive_all(messages: int, *, stop: bool) -> None:
-        with open_streams(queries, follow=True) as streams:
+        with open_pipeline(queries, follow=True) as streams:
             intake = streams.queries.open(streams.position, follow=True, clock=world)
             end = _stop_when_taken if stop else _when_taken
             arguments = (intake, messages) if stop else (intake, world, messages)
@@ -280,7 +278,7 @@ def test_several_queries_read_one_session(broker: Any, tmp_path: Path) -> None:
         lines = (tmp_path / f"out-{name}.csv").read_text(encoding="utf-8").splitlines()
         place = lines[0].split(",").index("north")
         assert [round(float(line.split(",")[place])) for line in lines[1:]] == [expected, 0]
-    assert verify_target(queries.ledger).ok
+    assert verified(queries.ledger).ok
 
 
 def _stop_when_taken(intake: Intake, messages: int) -> None:

@@ -8,15 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.runtime.helpers import TEXT, settings, write_events
+from tests.runtime.helpers import TEXT, open_one, settings, verified, write_events
 
 from tidegate.cli import main
 from tidegate.config import Config
 from tidegate.config.errors import ConfigError
 from tidegate.ingest import Steps
-from tidegate.runtime import open_stream
-from tidegate.runtime.clock import ClockRefused, check_clock
-from tidegate.runtime.store import verify_target
+from tidegate.pipeline.clock import ClockRefused, check_clock
 
 BEGIN = datetime.datetime(2026, 3, 2, tzinfo=datetime.UTC).timestamp() - 3600  # midnight in Berlin
 YEARS = 10 * 365 * 86400
@@ -26,12 +24,11 @@ FOLLOWED = (('column = "place"', 'column = "place"\nfollow = true'), ("count = 1
 def drive(config: Config, now: float, *, backfill: bool = False) -> int:
     """Start a followed stream at a time of the clock, and stop when it has caught up; the step it stands at."""
     clock = lambda: now  # noqa: E731  a clock that stands still
-    with open_stream(config, follow=True, backfill=backfill, clock=clock) as stream:
-        intake = config.open(stream.store.progress.position, follow=True, clock=clock)
+    with open_one(config, follow=True, backfill=backfill, clock=clock) as stream:
+        intake = config.open(stream.position, follow=True, clock=clock)
         due = config.steps.closed_by(now)
         for block in intake if due > stream.step else ():
-            stream.take(block)
-            stream.send()
+            stream.process(stream.editions[0], [block])
             if stream.step >= due:
                 break
         intake.close()
@@ -46,7 +43,7 @@ def test_a_clock_years_ahead_closes_nothing(tmp_path: Path) -> None:
     assert drive(config, BEGIN + 5 * 3600) == 5
     with pytest.raises(ClockRefused, match=r"stands at step 5"):
         drive(config, BEGIN + YEARS)
-    assert verify_target(config.ledger).steps == 5
+    assert verified(config.ledger).step == 5
     assert drive(config, BEGIN + 7 * 3600) == 7
 
 

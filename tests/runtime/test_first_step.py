@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.helpers import EXACT, START, publish, settings
+from tests.runtime.helpers import EXACT, START, publish, settings, verified
 
 from tidegate.config import Config, Queries, parse_queries
 from tidegate.config.queries import one
 from tidegate.ingest.errors import InputChanged
-from tidegate.runtime import open_streams
-from tidegate.runtime.store import verify_target
+from tidegate.pipeline import open_pipeline
 from tiers import slow
 from waiting import LIMIT
 
@@ -160,7 +159,7 @@ def configured(folder: Path, sender: Any) -> Config:
 
 def drive(queries: Queries, second: float, *, end: str, until: int = 0) -> None:
     """Follow until as many events were read, and then stop or die; or until the last step has closed."""
-    streams = open_streams(queries, follow=True, clock=lambda: START + second)
+    streams = open_pipeline(queries, follow=True, clock=lambda: START + second)
     intake = queries.open(streams.position, follow=True, clock=lambda: START + second)
     read, limit = intake.source.batches, time.monotonic() + LIMIT
 
@@ -179,11 +178,12 @@ def drive(queries: Queries, second: float, *, end: str, until: int = 0) -> None:
     try:
         streams.drive(intake)
     except Killed:
-        for outlet in (outlet for stream in streams.streams for outlet in stream._outlets):
-            outlet.sink.close()
-            if outlet.receipt is not None:
-                outlet.receipt.close()
-        streams.ledger.close()
+        for _, state in streams.states:
+            state.close()
+        streams.spool.close()
+        streams.log.close()
+        assert streams._lock is not None
+        streams._lock.release()  # as the kernel does it
         streams.close = lambda: None  # type: ignore[method-assign]
     else:
         streams.finish()
@@ -217,7 +217,7 @@ def test_nothing_is_lost_in_the_first_step(sender: Any, end: str, tmp_path: Path
     drive(queries, 7.0, end=end, until=0)
     drive(queries, 2001.0, end="of the input")
     assert released(tmp_path / "out.csv") == [20, 0]
-    assert verify_target(config.ledger).ok
+    assert verified(config.ledger).ok
 
 
 SEVERAL = """\

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.helpers import publish, release, settings
+from tests.runtime.helpers import open_one, publish, release, settings, verified
 
-from tidegate.runtime import open_stream
-from tidegate.runtime.sinks import mqtt
-from tidegate.runtime.store import verify_target
+from tidegate.sinks import mqtt
 from waiting import LIMIT, until
 
 
@@ -69,7 +67,7 @@ def test_a_growing_file(tmp_path: Path) -> None:
             self.now = start + second + 1.01
 
     world = World()
-    with open_stream(config, follow=True, watcher=world) as stream:
+    with open_one(config, follow=True, observers={"query": world}) as stream:
         intake = config.open(None, follow=True, clock=lambda: world.now)
         world.arrive(0)
         stream.drive(intake)
@@ -93,7 +91,7 @@ def test_the_command_stops_in_order(tmp_path: Path) -> None:
     assert process.returncode == 0
     done = json.loads(shown)
     assert done["steps"] == len((tmp_path / "out.csv").read_text().splitlines()) - 1 >= 2
-    assert verify_target(tmp_path / "tidegate.ledger").ok
+    assert verified(tmp_path / "tidegate.ledger").ok
 
 
 class Listener:
@@ -145,7 +143,7 @@ def test_a_broker_that_goes_away(broker: Any, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(mqtt, "PATIENCE", 0.3)
     notes = Notes()
     config = settings(tmp_path, (f"{tmp_path}/out.csv", f"{broker.url}/released"))
-    with open_stream(config, watcher=notes) as stream:
+    with open_one(config, observers={"query": notes}) as stream:
         intake = config.open(None)
         stream.drive(intake)
         intake.close()

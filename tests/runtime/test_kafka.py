@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.runtime.helpers import EXACT, START, release, settings
+from tests.runtime.helpers import EXACT, START, open_one, release, settings, verified
 
 from tidegate.cli import main
 from tidegate.config import Config
@@ -21,10 +21,9 @@ from tidegate.ingest import open_source
 from tidegate.ingest.errors import InputChanged, SourceUnavailable
 from tidegate.ingest.sources import kafka as module
 from tidegate.ingest.sources.kafka import KafkaSource
-from tidegate.runtime import SinkError, open_stream
-from tidegate.runtime.sinks import kafka as sink_module
-from tidegate.runtime.sinks.kafka import KafkaSink
-from tidegate.runtime.store import verify_target
+from tidegate.sinks import kafka as sink_module
+from tidegate.sinks.errors import SinkError
+from tidegate.sinks.kafka import KafkaSink
 from waiting import LIMIT
 
 COLUMNS = ("time", "unit", "place")
@@ -218,7 +217,7 @@ def test_bad_records(kafka: Any, tmp_path: Path, kind: str, monkeypatch: pytest.
     csv = ('unit = "unit"', 'unit = "unit"\nformat = "csv"\nfields = ["time", "unit", "place"]')
     changes = [csv] if kind == "csv" else []
     config = topical(tmp_path, kafka.url(topic), *changes)
-    with open_stream(config, follow=True, clock=lambda: START + 2001.0, backfill=True) as stream:
+    with open_one(config, follow=True, clock=lambda: START + 2001.0, backfill=True) as stream:
         intake = config.open(None, follow=True, clock=lambda: START + 2001.0)
         stream.drive(intake)
         stream.finish()
@@ -382,15 +381,15 @@ def test_a_topic_has_each_release_once_and_in_order(kafka: Any, tmp_path: Path) 
     """Key, headers and JSON; a second start adds nothing, and a longer stream goes on after the last."""
     topic = kafka.topic()
     config = into(tmp_path, kafka.url(topic), TIDE, ("count = 12", "count = 8"))
-    stream = release(config)
+    stream = release(config, finished=False)
     first = kafka.read(topic)
-    assert len(first) == stream.store.progress.number > 8
+    assert len(first) == stream.releases > 8
     assert dict(first[0].headers())["guarantee"] == config.fingerprint.encode()
-    release(config)
+    release(config, finished=False)
     assert len(kafka.read(topic)) == len(first)
     longer = release(into(tmp_path, kafka.url(topic), TIDE))
     found = seen(kafka.read(topic))
-    assert len(found) == len(set(found)) == longer.store.progress.number
+    assert len(found) == len(set(found)) == longer.releases
     assert main(["check", str(config.path)]) == 0
 
 
@@ -419,7 +418,7 @@ def test_records_of_others_in_a_topic_are_passed_over(
     producer.produce(topic, b"hello", partition=0, headers=given)
     assert producer.flush(60) == 0
     longer = release(into(tmp_path, kafka.url(topic)))
-    assert longer.store.progress.number == 12
+    assert longer.releases == 12
     found = [dict(message.headers() or ()) for message in kafka.read(topic)]
     assert [each["number"] for each in found if "guarantee" in each] == [b"%d" % at for at in range(1, 13)]
 
@@ -428,15 +427,14 @@ def test_a_zombie_is_fenced(kafka: Any, tmp_path: Path) -> None:
     """Whoever starts last writes: the one before is refused, and nothing of it is ever seen."""
     topic = kafka.topic()
     config = into(tmp_path, kafka.url(topic))
-    with open_stream(config) as stream:
+    with open_one(config) as stream:
         intake = config.open(None)
-        blocks = list(intake)
-        intake.close()
-        sink: Any = stream._outlets[0].sink
+        sink: Any = next(state.sink for _, state in stream.states)
         other = KafkaSink(kafka.url(topic), sink._layout)
         assert other.resume(0, None) == 0
         with pytest.raises(SinkError, match="taken over"):
-            stream.drive(blocks)
+            stream.drive(intake)
+        intake.close()
         other.close()
     assert kafka.read(topic) == []
     release(config)
@@ -450,15 +448,14 @@ def test_a_broker_that_goes_away_gets_everything_later(
     monkeypatch.setattr(sink_module, "PATIENCE", 2.0)
     topic = kafka.topic()
     config = into(tmp_path, kafka.url(topic))
-    with open_stream(config) as stream:
+    with open_one(config) as stream:
         intake = config.open(None)
-        blocks = list(intake)
-        intake.close()
         kafka.stop()
         try:
-            stream.drive(blocks)
+            stream.drive(intake)
             assert stream.behind
         finally:
+            intake.close()
             kafka.start()
         monkeypatch.setattr(sink_module, "PATIENCE", 10.0)
         stream.finish()
@@ -476,7 +473,7 @@ def test_sinks_that_cannot_be_used_are_one_sentence(kafka: Any, tmp_path: Path) 
         ("kafka://ann@127.0.0.1:1/topic", "without user and password"),
     ):
         with pytest.raises(TidegateError, match=words) as refusal:
-            open_stream(into(tmp_path, location))
+            open_one(into(tmp_path, location))
         assert "xyzzy" not in str(refusal.value)
 
 
@@ -495,17 +492,17 @@ def test_killed_while_it_sends(kafka: Any, starter: Any, tmp_path: Path) -> None
         else:
             assert starter.start(config.path, size=5, seconds=chance.uniform(0.0, 0.2))
     stream = release(config)
-    with open_stream(config) as again:
-        sink: Any = again._outlets[0].sink
-        chunks = list(again.store.chunks())
+    with open_one(config) as again:
+        sink: Any = next(state.sink for _, state in again.states)
+        chunks = [chunk for released in again.released.values() for chunk in released.chunks()]
     stored = [(int(step), int(n)) for one in chunks for step, n in zip(one.step, one.revision, strict=True)]
     messages = kafka.read(topic)
     assert seen(messages) == stored
     assert [message.value() + b"\n" for message in messages] == [
         line for one in chunks for line in sink._layout.objects(one)
     ]
-    assert len(stored) == stream.store.progress.number > steps
-    assert verify_target(config.ledger).ok
+    assert len(stored) == stream.releases > steps
+    assert verified(config.ledger).ok
 
 
 def test_killed_at_random_every_record_counts_once(kafka: Any, starter: Any, tmp_path: Path) -> None:
@@ -533,4 +530,4 @@ def test_killed_at_random_every_record_counts_once(kafka: Any, starter: Any, tmp
     clock.write_text(str(START + 2001.0))
     assert not starter.start(config.path, follow=True, clock=str(clock))
     assert released(tmp_path) == sent
-    assert verify_target(config.ledger).ok
+    assert verified(config.ledger).ok

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from tests.runtime.helpers import release
+from tests.pipeline import streams
 
 from tidegate.config import Config, parse_config
+from tidegate.config.queries import one
 from tidegate.ingest import StepBlock
-from tidegate.runtime import open_stream
-from tidegate.runtime.report import write_report
+from tidegate.pipeline import open_pipeline, read_stream
+from tidegate.report.report import write_report
 
 HOURS = 96
 TEXT = """\
@@ -41,6 +41,11 @@ name = "{name}"
 [sink]
 location = "{folder}/out.csv"
 """
+
+
+def release(config: Config) -> None:
+    """Release everything."""
+    streams.release(one(config))
 
 
 def amounts(low: int, high: int) -> np.ndarray:
@@ -158,21 +163,21 @@ def test_a_missing_reading_is_missing_and_feeds_nothing_back(tmp_path: Path, nam
 def test_gaps_survive_a_restart(tmp_path: Path) -> None:
     """Stopped after every block, a stream stands for its gaps with the same values as one that was not."""
     config = given(tmp_path, "Uniform", hours=60)
-    intake = config.open(None)
+    queries = one(config)
+    intake = queries.open(None)
     found = list(intake)
     intake.close()
     held = []
     for block in found:
         for index in range(len(block)):
-            one = slice(index, index + 1)
+            row = slice(index, index + 1)
             step = block.first_step + index
             part = StepBlock(
-                step, block.units[one], block.grid, {**block.position, "step": step}, block.missing[one]
+                step, block.units[row], block.grid, {**block.position, "step": step}, block.missing[row]
             )
-            with open_stream(config) as stream:
-                stream.take(part)
-                stream.send()
-                held.append(stream.store.progress.position["gaps"]["held"])
+            with open_pipeline(queries) as pipeline:
+                pipeline.process(queries.parts, [part])
+                held.append(pipeline.readers["query"].gaps.held.tolist())
     assert {values[1] for values in held[20:60]} == {held[19][1]}  # the gap began after hour 19
     assert {values[2] for values in held} == {0.0}
 
@@ -202,8 +207,8 @@ def test_the_report_of_given_input_says_what_was_not_done(tmp_path: Path) -> Non
     """No contribution was bounded, gaps are assumed to be public, and a silent column is named."""
     config = given(tmp_path, "Uniform", hours=48)
     release(config)
-    with open_stream(config) as stream:
-        write_report(tmp_path / "report.html", [config], [stream.store], stream.store.ledger.verify())
+    with read_stream(one(config)) as stream:
+        write_report(tmp_path / "report.html", list(stream.released.values()), stream.verify())
     text = (tmp_path / "report.html").read_text()
     assert "No reading at all: silent." in text
     assert "which readings are missing is public" in text
@@ -261,25 +266,3 @@ def test_values_that_are_kept_have_wider_intervals(tmp_path: Path) -> None:
     assert (
         min(float(row["north low"]) for row in rows if row["north low"]) >= 0
     )  # a sum of what is not negative
-
-
-def test_a_file_begun_without_intervals_goes_on_without(tmp_path: Path) -> None:
-    """A stream of an earlier version keeps its header, and every row has as many fields."""
-    config, _ = stream(tmp_path, "Uniform", "sum", 0, 100)
-    intake = config.open(None)
-    (block, *_) = list(intake)
-    intake.close()
-    with open_stream(config) as opened:  # as an earlier version left it
-        layout = opened._outlets[0].sink._lines.__self__
-        old = dataclasses.replace(layout, intervals=False)
-        taken = opened.take(block)
-        (tmp_path / "out.csv").write_bytes(old.csv_header() + old.csv(taken))
-        size = (tmp_path / "out.csv").stat().st_size
-        with opened.store.transaction():
-            opened.store.put_sink(opened._outlets[0].sink.name, taken.last, {"offset": size})
-    release(config)
-    with (tmp_path / "out.csv").open(newline="") as file:
-        rows = list(csv.reader(file))
-    assert rows[0] == ["time", "step", "north", "south", "status", "scale", "spent"]
-    assert {len(row) for row in rows} == {7}
-    assert len(rows) == HOURS + 1

@@ -82,7 +82,7 @@ def test_years_that_no_calendar_has_are_refused(tmp_path: Path) -> None:
 LIMITED = """
 import resource, sys
 from tidegate.cli import main
-from tidegate.runtime.sinks import parquet
+from tidegate.sinks import parquet
 
 write = parquet.write_parquet
 

@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.helpers import TEXT, release, settings, write_events
+from tests.runtime.helpers import TEXT, open_one, release, settings, write_events
 
 from tidegate.cli import main
 from tidegate.config import Config, parse_queries
 from tidegate.config.errors import ConfigError
 from tidegate.errors import InvalidParameter
-from tidegate.runtime import SinkError, open_stream, open_streams
-from tidegate.runtime.errors import AnotherStream, LedgerIsOlder
-from tidegate.runtime.sinks import postgres as module
+from tidegate.pipeline import open_pipeline
+from tidegate.pipeline.receipts import LogIsOlder
+from tidegate.sinks import postgres as module
+from tidegate.sinks.errors import AnotherStream, SinkError
 from tidegate.testing import fixed_entropy
 
 TIDE = ('name = "Uniform"', 'name = "Tide"\ndelay = 4')
@@ -71,7 +72,7 @@ def test_several_queries_share_a_table(database: Any, tmp_path: Path) -> None:
     queries = parse_queries(text[:begin] + both + text[end:], tmp_path / "tidegate.toml")
 
     def released() -> list[Any]:
-        with open_streams(queries) as streams:
+        with open_pipeline(queries) as streams:
             intake = streams.queries.open(streams.position)
             streams.drive(intake)
             streams.finish()
@@ -92,7 +93,7 @@ def test_nothing_twice_and_the_newest_revision_in_a_view(database: Any, tmp_path
     config = into(tmp_path, database.url("open_data"), TIDE)
     stream = release(config)
     found = rows(database, "open_data")
-    assert len(found) == 2 * stream.store.progress.number > 24
+    assert len(found) == 2 * stream.releases > 24
     newest = {(row[0], row[2]): row for row in found}  # in the order of revisions
     assert rows(database, "open_data_newest") == [newest[key] for key in sorted(newest)]
     release(config)
@@ -112,15 +113,14 @@ def test_a_dropped_table_is_written_anew(database: Any, tmp_path: Path) -> None:
 def test_a_server_that_goes_away_gets_everything_later(database: Any, tmp_path: Path) -> None:
     """The stream goes on without it, and the table is complete in the end."""
     config = into(tmp_path, database.url())
-    with open_stream(config) as stream:
+    with open_one(config) as stream:
         intake = config.open(None)
-        blocks = list(intake)
-        intake.close()
         database.server.stop()
         try:
-            stream.drive(blocks)
+            stream.drive(intake)
             assert stream.behind
         finally:
+            intake.close()
             database.server.start()
         stream.finish()
         assert not stream.behind
@@ -135,8 +135,8 @@ def test_another_stream_is_refused_until_it_begins_anew(database: Any, tmp_path:
     for leftover in tmp_path.glob("tidegate.ledger*"):
         leftover.unlink()
     with pytest.raises(AnotherStream, match="another stream"):
-        open_stream(config)
-    release(config, begin_anew=True)
+        open_one(config)
+    release(config, new_stream=True)
     assert rows(database, "released_earlier_1") == rows(database, "released_earlier_1_newest") == first
     assert len(rows(database)) == 24
     assert rows(database) != first
@@ -149,20 +149,19 @@ def test_an_older_ledger_is_noticed_by_the_table(database: Any, tmp_path: Path) 
     release(into(tmp_path, database.url()))
     (tmp_path / "tidegate.ledger").write_bytes(older)
     (tmp_path / "tidegate.ledger.receipt").unlink()
-    with pytest.raises(LedgerIsOlder, match="older copy"):
+    with pytest.raises(LogIsOlder, match="older copy"):
         release(into(tmp_path, database.url()))
 
 
 def test_a_program_that_was_taken_for_dead_is_refused(database: Any, tmp_path: Path) -> None:
     """Whoever starts last writes; the one before is refused with its next write, and the rows stay as they are."""
     config = into(tmp_path, database.url())
-    with open_stream(config) as stream:
+    with open_one(config) as stream:
         intake = config.open(None)
-        blocks = list(intake)
-        intake.close()
         database.sql("UPDATE released_stream SET worker = worker + 1")  # as another start does
         with pytest.raises(SinkError, match="taken over"):
-            stream.drive(blocks)
+            stream.drive(intake)
+        intake.close()
     assert rows(database) == []
     release(config)
     assert len(rows(database)) == 24
@@ -171,7 +170,7 @@ def test_a_program_that_was_taken_for_dead_is_refused(database: Any, tmp_path: P
 def test_a_start_that_was_refused_leaves_no_table(database: Any, tmp_path: Path) -> None:
     """A stream that has not begun takes its tables with it."""
     config = into(tmp_path, database.url())
-    open_stream(config).close()
+    open_one(config).close()
     assert database.sql("SELECT relname FROM pg_class WHERE relname LIKE 'released%'") == []
 
 
@@ -210,13 +209,14 @@ def test_killed_at_random_moments(database: Any, starter: Any, tmp_path: Path) -
         else:
             assert starter.start(config.path, size=5, seconds=moment)
     stream = release(config)
-    number = stream.store.progress.number
+    number = stream.releases
     found = database.sql("SELECT count(*), count(DISTINCT (step, revision)), max(step) FROM released")[0]
     assert found == (2 * number, number, steps)
     assert database.sql("SELECT count(*) FROM released_newest") == [(2 * steps,)]
-    with open_stream(config) as again:
-        layout = again._outlets[0].sink._layout
-        stored = [row for chunk in again.store.chunks() for row in layout.rows(chunk)]
+    with open_one(config) as again:
+        sink: Any = next(state.sink for _, state in again.states)
+        chunks = [chunk for released in again.released.values() for chunk in released.chunks()]
+        stored = [row for chunk in chunks for row in sink._layout.rows(chunk)]
     expected = sorted((row[1], row[2], row[3], *map(_float, row[4:7]), row[7], row[9]) for row in stored)
     assert rows(database) == expected
     database.sql("ANALYZE released")
@@ -248,7 +248,7 @@ def _float(value: Any) -> float | None:
 def test_addresses_are_checked(tmp_path: Path, location: str, words: str) -> None:
     """One sentence, before anything is made, and never with a password."""
     with pytest.raises((InvalidParameter, ConfigError), match=words) as refusal:
-        open_stream(into(tmp_path, location))
+        open_one(into(tmp_path, location))
     assert "xyzzy" not in str(refusal.value)
     assert not (tmp_path / "tidegate.ledger").exists()
 

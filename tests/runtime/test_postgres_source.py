@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.runtime.helpers import release, settings
+from tests.runtime.helpers import open_one, release, settings, verified
 
 from tidegate.cli import main
 from tidegate.config import Config
@@ -24,8 +24,6 @@ from tidegate.ingest import open_source
 from tidegate.ingest.errors import MissingColumn, SourceUnavailable
 from tidegate.ingest.sources import postgres as module
 from tidegate.ingest.sources.postgres import Settling, TableSource
-from tidegate.runtime import open_stream
-from tidegate.runtime.store import verify_target
 from waiting import LIMIT, until
 
 TABLE = "CREATE TABLE events (id bigserial PRIMARY KEY, time timestamptz, unit text, place text)"
@@ -398,7 +396,7 @@ def test_bad_rows_are_left_out_or_refused(database: Any, tmp_path: Path) -> None
         )
     assert datetime.fromisoformat("2027-01-15T08:00:00Z").timestamp() == START
     config = followed(tmp_path, database.url("events"))
-    with open_stream(config, follow=True, clock=lambda: START + 2001.0, backfill=True) as stream:
+    with open_one(config, follow=True, clock=lambda: START + 2001.0, backfill=True) as stream:
         intake = config.open(None, follow=True, clock=lambda: START + 2001.0)
         stream.drive(intake)
         stream.finish()
@@ -489,7 +487,7 @@ def test_killed_while_rows_arrive_in_any_order(database: Any, starter: Any, tmp_
     # what the server said that it had committed is there; the word of some commits died with it
     assert all(known <= count for known, count in zip(certain, counts, strict=True))
     assert sum(certain) > 100
-    assert verify_target(config.ledger).ok
+    assert verified(config.ledger).ok
 
 
 def test_a_server_that_goes_away_is_waited_for(database: Any, tmp_path: Path) -> None:
@@ -499,7 +497,7 @@ def test_a_server_that_goes_away_is_waited_for(database: Any, tmp_path: Path) ->
         insert(connection, *[(START + 1, f"u{n}", "north") for n in range(30)])
     config = followed(tmp_path, database.url("events"))
     now = [START + 5.0]
-    with open_stream(config, follow=True, clock=lambda: now[0], backfill=True) as stream:
+    with open_one(config, follow=True, clock=lambda: now[0], backfill=True) as stream:
         intake = config.open(None, follow=True, clock=lambda: now[0])
         thread = threading.Thread(target=stream_on, args=(database, intake, now))
         thread.start()

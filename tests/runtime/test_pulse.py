@@ -17,17 +17,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.helpers import release, settings
+from tests.runtime.helpers import open_one, release, settings
 
 from tidegate.cli import main
 from tidegate.clock.steps import PublicClock
 from tidegate.config import read_queries
 from tidegate.errors import InvalidParameter
-from tidegate.runtime import open_stream, pulse
-from tidegate.runtime.errors import SinkError, SinkUnavailable
-from tidegate.runtime.notify import Notifier
-from tidegate.runtime.pruning import verify_archives
-from tidegate.runtime.pulse import Heartbeat, Pulse
+from tidegate.pipeline import status as pulse
+from tidegate.pipeline.backup import verify_log
+from tidegate.pipeline.logs import LogReader
+from tidegate.pipeline.notify import Notifier
+from tidegate.pipeline.status import Heartbeat, Pulse
+from tidegate.sinks.errors import SinkError, SinkUnavailable
 from waiting import LIMIT, until
 
 
@@ -110,7 +111,7 @@ def test_a_loop_that_hangs_gives_no_sign_of_life(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(pulse, "EVERY", 0.05)
     config = settings(tmp_path, ("[sink]", '[run]\nstatus = "status.json"\n\n[sink]'))
     place = str(tmp_path / "notify")
-    with listening(place) as system, open_stream(config) as stream:
+    with listening(place) as system, open_one(config) as stream:
         notifier = Notifier({"NOTIFY_SOCKET": place, "WATCHDOG_USEC": "100000"})
         assert notifier.every == 0.05
         felt = Pulse(config, live=True, notifier=notifier)
@@ -204,7 +205,7 @@ def test_a_failure_is_in_status_and_log(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_status_file_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
     """Later a full disk does not stop the stream."""
     config = settings(tmp_path, ("[sink]", '[run]\nstatus = "absent/status.json"\n\n[sink]'))
-    with open_stream(config) as stream, pytest.raises(SinkError, match="status in"):
+    with open_one(config) as stream, pytest.raises(SinkError, match="status in"):
         Pulse(config, live=True).begin(stream)
 
 
@@ -212,7 +213,7 @@ def test_a_status_file_replaces_nothing_else(tmp_path: Path) -> None:
     """An earlier status and an empty file make room; anything else stays, and so does what is no file."""
     config = settings(tmp_path, ("[sink]", '[run]\nstatus = "status.json"\n\n[sink]'))
     place = tmp_path / "status.json"
-    with open_stream(config) as stream:
+    with open_one(config) as stream:
         pulse = Pulse(config, live=True)
         place.write_text("")
         pulse.begin(stream)
@@ -230,41 +231,34 @@ def test_a_status_file_replaces_nothing_else(tmp_path: Path) -> None:
 def test_a_sink_that_lacks_releases_is_counted(tmp_path: Path) -> None:
     """Its backlog is what was committed and not taken."""
     config = settings(tmp_path)
-    with open_stream(config) as stream:
-        intake = config.open(stream.store.progress.position)
+    with open_one(config) as stream:
+        intake = config.open(stream.position)
 
         def refuse(_: Any) -> None:
             raise SinkUnavailable("away.")
 
-        stream._outlets[0].sink.write = refuse  # type: ignore[method-assign]
+        stream.sinks["query"][0].sink.write = refuse  # type: ignore[method-assign]
         stream.drive(intake)
         intake.close()
         assert [(sink["backlog"], sink["reached"]) for sink in stream.backlogs] == [(12, False)]
 
 
-def test_a_followed_stream_prunes_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_followed_stream_prunes_itself(tmp_path: Path) -> None:
     """With archives in [run]; the folder must be there before anything is released."""
-    from tidegate.runtime import pruning
-
-    monkeypatch.setattr(pruning, "SPARE", 0)
-    config = settings(tmp_path)
-    with open_stream(config) as stream:
-        with pytest.raises(InvalidParameter, match="archives"):
-            stream.archive_into(tmp_path / "archives")
-        (tmp_path / "archives").mkdir()
-        stream.archive_into(tmp_path / "archives", keep=4)
+    run = ("[sink]", '[run]\narchives = "archives"\nkeep = 4\n\n[sink]')
+    with pytest.raises(InvalidParameter, match="archives"):
+        open_one(settings(tmp_path, run))
+    (tmp_path / "archives").mkdir()
     for count in range(2, 13):
-        config = settings(tmp_path, ("count = 12", f"count = {count}"))
-        with open_stream(config) as stream:
-            stream.archive_into(tmp_path / "archives", keep=4)
-            intake = config.open(stream.store.progress.position)
-            stream.drive(intake)
-            stream.finish()
-            intake.close()
+        config = settings(tmp_path, run, ("count = 12", f"count = {count}"))
+        release(config)
     archives = list((tmp_path / "archives").iterdir())
     assert len(archives) >= 1
-    assert verify_archives(archives, tmp_path / "tidegate.ledger") == ""
-    assert len(release(config).store.progress.position or {}) > 0
+    with LogReader(config.ledger) as log:
+        found = verify_log(log.rows(), archives)
+    assert found.ok
+    assert found.counts.dropped == 0
+    assert release(config).step == 12
 
 
 def test_the_unit_of_the_page(tmp_path: Path) -> None:

@@ -6,22 +6,23 @@ import json
 import math
 import re
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.report_sentences import HIDDEN, NUMBER, Left, Told
-from tests.runtime.helpers import release, settings
+from tests.runtime.helpers import settings
 
 from tidegate.cli import main
-from tidegate.config import parse_config
+from tidegate.config import parse_queries
 from tidegate.ingest import StepBlock
-from tidegate.runtime import open_stream
-from tidegate.runtime.accuracy import Accuracy
-from tidegate.runtime.card import card
-from tidegate.runtime.pictures import SMALL, _grid, averages, bins_of, moved, png
-from tidegate.runtime.report import _chosen, write_report
-from tidegate.runtime.wording import Words
+from tidegate.pipeline import open_pipeline
+from tidegate.report.accuracy import Accuracy
+from tidegate.report.card import card
+from tidegate.report.pictures import SMALL, _grid, averages, bins_of, moved, png
+from tidegate.report.report import _chosen, write_report
+from tidegate.report.wording import Words
 
 ABOUT = """
 [about]
@@ -141,15 +142,13 @@ location = "out.csv"
 def test_a_year_of_hours_in_20_columns_is_small(tmp_path: Path) -> None:
     """At most 400 kB, with a heat map and a table for each column and no line that is a solid blob."""
     names = ", ".join(f'"Building {k}"' for k in range(20))
-    config = parse_config(YEAR.format(columns=names), tmp_path / "year.toml")
+    queries = parse_queries(YEAR.format(columns=names), tmp_path / "year.toml")
     hours = np.arange(8760)[:, None]
     values = (200 + 150 * np.sin(2 * np.pi * (hours + 3 * np.arange(20)) / 24)).astype(np.int64)
-    with open_stream(config) as stream:
-        from fractions import Fraction
-
-        stream.drive([StepBlock(1, values, Fraction(1), {"step": 8760, "source": None})])
-        stream.finish()
-        write_report(tmp_path / "report.html", [config], [stream.store], stream.store.verify())
+    with open_pipeline(queries) as pipeline:
+        pipeline.process(queries.parts, [StepBlock(1, values, Fraction(1), {"step": 8760, "source": None})])
+        pipeline.finish()
+        write_report(tmp_path / "report.html", list(pipeline.released.values()), pipeline.verify())
     text = (tmp_path / "report.html").read_text()
     assert len(text.encode()) <= 400_000
     assert text.count("data:image/png;base64") == 20
@@ -354,7 +353,6 @@ def test_unlikely_shapes_have_reports(tmp_path: Path) -> None:
     changes = (("window = 4", 'policy = "user"'), ('length = "1h"', 'length = "10s"'))
     text = text_of(tmp_path / "user", *changes)
     assert "over the whole stream" in text
-    release(settings(tmp_path / "user", *changes))
 
 
 def test_calendar_days_are_days(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.runtime.test_broker import START, World
 
 from tidegate.config import Queries, parse_queries
 from tidegate.ingest.query import AGGREGATES
-from tidegate.runtime import open_streams
+from tidegate.pipeline import open_pipeline
 from tidegate.testing import fixed_entropy
 from waiting import until
 
@@ -88,7 +88,7 @@ def configured(folder: Path, location: str, statistics: str) -> Queries:
 def followed(queries: Queries, messages: int | None = None, *, only_begun: bool = False) -> None:
     """Everything that is there, by a clock that goes on past the last step when so many messages were put away."""
     world = World()
-    with open_streams(queries, follow=True, clock=world, backfill=True) as streams:
+    with open_pipeline(queries, follow=True, clock=world, backfill=True) as streams:
         intake = streams.queries.open(streams.position, follow=True, clock=world)
         end = (lambda: begun(intake)) if only_begun else (lambda: end_of_steps(intake, world, messages))
         threading.Thread(target=end, daemon=True).start()

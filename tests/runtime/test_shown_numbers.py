@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.runtime.test_queries import edited, rows, shop
+from tests.runtime.shop import edited, rows, shop
 
 from tidegate.cli import main
 
@@ -79,7 +79,7 @@ def test_the_report_begins_with_the_numbers(tmp_path: Path) -> None:
     ]
     assert all(off for _, off in headings[:3])
     later = [words for words, _ in headings[3:]]
-    assert later[:3] == ["What is promised", "One account", "What it cost"]
+    assert later[:3] == ["What is promised", "How the budget is shared, and amendments", "What it cost"]
     for name in NAMES:
         assert section(report, name).count('viewBox="0 0 860 240"') == 1
     year = f"{24 * 365 // 8 / 2:g}"
@@ -165,6 +165,24 @@ def test_no_command_of_the_walk_says_more_than_twelve_lines(
         assert len((said.out + said.err).splitlines()) <= 12, (words, said)
     assert main(["release", str(file), "--verbose"]) == 0
     assert "All queries together are 1-differentially private" in " ".join(capsys.readouterr().out.split())
+
+
+def test_many_statistics_take_no_more_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What clipping and bounding do is still said, of all of them."""
+    file = shop(tmp_path)
+    text = file.read_text(encoding="utf-8")
+    more = "".join(
+        f'[[query]]\nname = "more{number}"\naggregate = "count"\nmost = {number}\n\n' for number in (1, 2, 3)
+    )
+    text = re.sub(r"share = .*\n", "", text).replace("[protect]", f"{more}[protect]", 1)
+    file.write_text(text, encoding="utf-8")
+    assert main(["release", str(file), "--report", str(tmp_path / "report.html")]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) <= 12
+    assert any("and 3 more statistics" in line for line in said)
+    (bounded,) = [line for line in said if line.startswith("Bounded")]
+    assert "more3: at most 3 records" in bounded
+    assert bounded.count("Where that leaves something out") == 1
 
 
 def test_a_file_that_is_no_table_is_not_replaced(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import struct
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -15,17 +14,19 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.runtime.helpers import release, settings
+from tests.runtime.helpers import open_one, release, settings
 
-from tidegate.errors import InvalidParameter, LedgerCorrupt
+from tidegate.config.keys import THE_END
+from tidegate.core.errors import LogMismatch
+from tidegate.errors import InvalidParameter
 from tidegate.releases import Release, Status
-from tidegate.runtime import Chunk, SinkError, open_stream
-from tidegate.runtime.chunks import joined
-from tidegate.runtime.sinks import open_sink
-from tidegate.runtime.sinks.layout import Layout, plain
-from tidegate.runtime.sinks.parquet import PART, ParquetFolderSink
-from tidegate.runtime.sinks.rounding import rounded
-from tidegate.runtime.sinks.text import TextFileSink
+from tidegate.sinks import open_sink
+from tidegate.sinks.chunks import Chunk, joined
+from tidegate.sinks.errors import SinkError
+from tidegate.sinks.layout import Layout, plain
+from tidegate.sinks.parquet import PART, ParquetFolderSink
+from tidegate.sinks.rounding import rounded
+from tidegate.sinks.text import TextFileSink
 
 
 def layout(form: str = "wide", labels: tuple[str, ...] = ("a", "b"), revised: bool = False) -> Layout:
@@ -43,38 +44,6 @@ def chunk(count: int, first: int = 1, seed: int = 1) -> Chunk:
 
 
 finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
-
-
-@given(st.lists(st.tuples(finite, finite), min_size=1, max_size=80))
-def test_chunks_are_read_back_exactly(rows: list[tuple[float, float]]) -> None:
-    """Encoding keeps every bit, compressed or not."""
-    releases = [
-        Release(9 + k, np.array(row), Status(1 + k % 5), k, row[0], k, Fraction(1))
-        for k, row in enumerate(rows)
-    ]
-    before = Chunk.of(7, releases, range(len(rows)))
-    before = replace(before, radius=np.abs(before.values))
-    after = Chunk.decode(before.encode())
-    assert after.first == 7
-    for name in ("step", "source", "units", "scale", "revision", "delay", "status", "values", "radius"):
-        np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
-
-
-def test_chunks_of_earlier_versions_are_read() -> None:
-    """What was stored before releases had intervals has none."""
-    found = chunk(3)
-    now = found.encode()
-    head = struct.calcsize("<BBIIq")
-    before = b"\1" + now[1:head] + now[head + 4 :]
-    np.testing.assert_array_equal(Chunk.decode(before).values, found.values)
-    assert Chunk.decode(before).radius is None
-
-
-@pytest.mark.parametrize("damage", [b"", b"\1", b"\2" * 40, chunk(3).encode()[:-1]])
-def test_damaged_chunks_are_refused(damage: bytes) -> None:
-    """A sentence instead of numbers."""
-    with pytest.raises(LedgerCorrupt, match="backup"):
-        Chunk.decode(damage)
 
 
 def test_chunks_are_cut_and_joined() -> None:
@@ -260,11 +229,11 @@ def steps_of(file: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", ["out.csv", "out.jsonl", "out.parquet"])
 def test_a_finished_file_has_one_row_a_step(tmp_path: Path, name: str) -> None:
-    """The newest release of each, once; the store keeps all; started again and continued, the file follows."""
-    for count in (8, 8, 12):
+    """The newest release of each, once; the log keeps all; started again, nothing changes. The end is the end."""
+    for count in (8, 8):
         config = settings(tmp_path, TIDE, ("out.csv", name), ("count = 12", f"count = {count}"))
         stream = release(config)
-        assert stream.store.progress.number > stream.step == count
+        assert stream.releases > stream.step == count
         file = tmp_path / name
         if name == "out.csv":
             found = steps_of(file)
@@ -274,6 +243,20 @@ def test_a_finished_file_has_one_row_a_step(tmp_path: Path, name: str) -> None:
         else:
             found = [str(step) for step in pl.read_parquet(file)["step"]]
         assert found == [str(step) for step in range(1, count + 1)]
+    with pytest.raises(LogMismatch, match="finished at step 8") as caught:
+        release(settings(tmp_path, TIDE, ("out.csv", name)))
+    assert THE_END in str(caught.value)
+
+
+def test_a_stream_without_last_words_may_become_longer(tmp_path: Path) -> None:
+    """Tide without a delay revises nothing, so that its end is none."""
+    for count in (8, 12):
+        release(
+            settings(
+                tmp_path, ('name = "Uniform"', 'name = "Tide"\ndelay = 0'), ("count = 12", f"count = {count}")
+            )
+        )
+        assert steps_of(tmp_path / "out.csv") == [str(step) for step in range(1, count + 1)]
 
 
 def test_a_file_of_the_newest_releases_replaces_its_own_only(tmp_path: Path) -> None:
@@ -285,10 +268,9 @@ def test_a_file_of_the_newest_releases_replaces_its_own_only(tmp_path: Path) -> 
     file.unlink()
     release(config)
     assert file.read_bytes() == whole
-    with open_stream(config) as stream, stream.store.transaction():  # as if killed before it was recorded
-        stream.store.put_sink(
-            f"file {file.resolve()}", 0, {"intervals": True, "rounds": True, "newest": True}
-        )
+    with open_one(config) as pipeline:  # as if killed before it was noted
+        known = pipeline.spool.sinks()
+        pipeline.spool.checkpoint({key: (0, position) for key, (_, position) in known.items()}, None)
     release(config)
     assert file.read_bytes() == whole
     file.write_bytes(whole + b"mine\n")
@@ -304,15 +286,19 @@ def test_all_revisions_on_request(tmp_path: Path) -> None:
     assert len(found) > 12
     assert set(found) == {str(step) for step in range(1, 13)}
     with pytest.raises(InvalidParameter, match="revisions"):
-        open_stream(
+        open_one(
             settings(tmp_path, TIDE, ("[sink]", '[sink]\nrevisions = "newest"')), follow=True, backfill=True
         )
 
 
 def test_a_file_that_was_begun_with_all_revisions_goes_on_so(tmp_path: Path) -> None:
     """Rows of one file stay alike when the default changes: also those with every digit."""
-    config = settings(tmp_path, TIDE, ("[sink]", '[sink]\nrevisions = "all"'), ("count = 12", "count = 6"))
-    release(config)
+    config = settings(tmp_path, TIDE, ("[sink]", '[sink]\nrevisions = "all"'))
+    with open_one(config) as pipeline:
+        intake = config.open(pipeline.position)
+        pipeline.process(pipeline.editions[0], [next(iter(intake))[slice(0, 6)]])
+        pipeline.checkpoint()
+        intake.close()
     before = (tmp_path / "out.csv").read_bytes()
     release(settings(tmp_path, TIDE))
     assert (tmp_path / "out.csv").read_bytes().startswith(before)

@@ -21,13 +21,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.web.helpers import verified
 
 from tidegate.config import Queries, parse_queries
-from tidegate.errors import InvalidParameter, LedgerError, TidegateError
+from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.ingest.errors import MissingColumn, UnreadableInput
 from tidegate.ingest.query import AGGREGATES
-from tidegate.runtime import open_streams
-from tidegate.runtime.store import verify_target
+from tidegate.pipeline import open_pipeline
+from tidegate.pipeline.errors import LogBusy
 from tidegate.testing import fixed_entropy
 
 pytestmark = [
@@ -130,9 +131,8 @@ def test_steps_are_those_of_a_file(spark: Any, tmp_path: Path, name: str) -> Non
     if len(name) % 2:  # as a moment, and else as a number of seconds
         frame = frame.selectExpr("timestamp_seconds(time) AS time", "unit", "place", "amount")
     cells = _cells(reading_of(queries, frame, lenient=False), frame, 1)
-    (made,) = blocks(queries, cells, 1, 3, {}, finite=True)
-    named = dict(zip([part.name for part in queries.parts], made, strict=True))
-    found = np.concatenate([named[one].units for one in sorted(named)], axis=1)
+    (made,) = blocks(queries.editions[0], cells, 1, 3, {}, finite=True)
+    found = np.concatenate([block.units for block in made], axis=1)
     assert found.tolist() == expected.tolist()
     assert found.any()
 
@@ -259,7 +259,7 @@ def test_a_frame_that_cannot_be_read_is_one_sentence(spark: Any, tmp_path: Path)
             spool=str(tmp_path / "s"),
         )  # fmt: skip
     good = bad.where("time <> 'noon'")
-    with open_streams(queries), pytest.raises(LedgerError):
+    with open_pipeline(queries), pytest.raises(LogBusy):
         release(queries, good)  # a second worker
 
 
@@ -348,7 +348,7 @@ def test_a_stream_with_hostile_events(spark: Any, tmp_path: Path) -> None:
     # five units, two more of u1 and a new one, ten of the flood; what was ahead of the clock is gone
     assert released(tmp_path / "stream") == [5 + 10 + 2, 1, 0]
     assert not [path for path in (tmp_path / "spool").rglob("*") if path.is_file()]
-    assert verify_target(queries.ledger).ok
+    assert verified(queries.ledger).ok
     follow(
         queries,
         stream_of(spark, inbox),
@@ -400,9 +400,9 @@ def test_checkpoint_spool_and_ledger_belong_together(spark: Any, tmp_path: Path)
         attempt(later)
     attempt(later, new_checkpoint=True)
     assert released(tmp_path / "stream") == [4, 3]
-    with open_streams(queries, follow=True, clock=later) as streams:
-        assert streams.position is not None
-        left = tmp_path / "spool" / streams.position["source"]["query"]
+    with open_pipeline(queries, follow=True, clock=later) as pipeline:
+        assert pipeline.position is not None
+        left = tmp_path / "spool" / pipeline.position["source"]["query"]
     left.mkdir(parents=True, exist_ok=True)  # as if it had been killed between the last commit and its end
     (left / "batch-000000000001").write_text("u1")
     attempt(later)
@@ -428,9 +428,9 @@ def test_the_same_releases_as_from_a_file(spark: Any, tmp_path: Path) -> None:
             if name == "file":
                 rows = ["time,unit,place", *(f"{t},{u},{p}" for t, u, p, _ in made)]
                 (folder / "events.csv").write_text("\n".join(rows) + "\n")
-                with open_streams(queries) as streams:
-                    streams.drive(queries.open(follow=False))
-                    streams.finish()
+                with open_pipeline(queries) as pipeline:
+                    pipeline.drive(queries.open(follow=False))
+                    pipeline.finish()
             elif name == "finite":
                 release(queries, spark.read.schema("time double, unit string, place string").json(str(inbox)))
             else:
@@ -492,7 +492,7 @@ class Killed:
     def check(self) -> None:
         """Every event is counted once, the account holds, and nothing is left."""
         assert released(self.folder) == self.counts
-        assert verify_target(self.queries.ledger).ok
+        assert verified(self.queries.ledger).ok
         assert not [path for path in (self.folder / "spool").rglob("*") if path.is_file()]
 
 
@@ -573,10 +573,10 @@ def test_killed_executors_count_every_event_once(spark_ready: None, tmp_path: Pa
 
 
 def test_the_example_of_the_documentation_runs(tmp_path: Path, spark_ready: None) -> None:
-    """The program of docs/tasks/spark.md, in a process of its own: 24 hours are released, and the account holds."""
-    page = Path(__file__).parents[2] / "docs" / "tasks" / "spark.md"
+    """The program of docs/howto/spark.md, in a process of its own: 24 hours are released, and the account holds."""
+    page = Path(__file__).parents[2] / "docs" / "howto" / "spark.md"
     program = page.read_text(encoding="utf-8").split("```py\n")[1].split("```")[0]
     subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=600, capture_output=True
     )
-    assert verify_target(tmp_path / "doors.ledger").ok
+    assert verified(tmp_path / "doors.ledger").ok

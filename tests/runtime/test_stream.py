@@ -1,42 +1,21 @@
-"""The durable loop on SQLite: going on, refusing what has changed, revisions, missing readings."""
+"""The loop on SQLite: going on, refusing what has changed, revisions, missing readings."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from tests.runtime.helpers import blocks, release, settings, write_events
+from tests.runtime.helpers import blocks, open_one, release, settings, verified, write_events
 
-from tidegate.errors import LedgerBusy, LedgerMismatch
+import tidegate as tg
+from tidegate.core.errors import LogMismatch
 from tidegate.ingest.errors import MissingReading
-from tidegate.mechanisms import Sample, Uniform
-from tidegate.mechanisms.plain.uniform import UniformRun
-from tidegate.policy import WEvent
-from tidegate.releases import Release, Releases, Status
-from tidegate.runtime import SinkError, Stream, StreamChanged, open_store, open_stream
-from tidegate.runtime.sinks.layout import Layout
-from tidegate.runtime.sinks.text import TextFileSink
-from tidegate.runtime.store import verify_target
-from tidegate.testing.entropy import fixed_entropy
+from tidegate.pipeline.errors import LogBusy
+from tidegate.sinks.errors import SinkError
 
-POLICY = WEvent(epsilon="1", w=4)
 COUNTS = np.arange(24, dtype=np.int64).reshape(12, 2)
-
-
-def open_small(folder: Path, mechanism: Any = None, **more: Any) -> Stream:
-    """A stream of two columns with one CSV file."""
-    mechanism = mechanism or Uniform(POLICY, columns=2)
-    store = open_store(folder / "small.ledger", POLICY, mechanism.units, "small", {"name": "small"})
-    stream = Stream(store, mechanism, **more)
-    layout = Layout(
-        ("a", "b"), lambda step: step * 3_600_000_000, "UTC", store.ledger.unit, "s", revised=stream.revises
-    )
-    stream.open_sinks([TextFileSink(folder / "small.csv", layout.csv_header(), layout.csv)])
-    return stream
 
 
 def test_a_finite_stream_is_released_once(tmp_path: Path) -> None:
@@ -52,43 +31,9 @@ def test_a_finite_stream_is_released_once(tmp_path: Path) -> None:
     before = (tmp_path / "out.csv").read_bytes()
     release(config)
     assert (tmp_path / "out.csv").read_bytes() == before
-    verdict = verify_target(config.ledger)
-    assert (verdict.ok, verdict.steps, verdict.marked) == (True, 12, False)
+    found = verified(config.ledger)
+    assert (found.ok, found.step, found.private) == (True, 12, True)
     assert (Path(config.ledger).stat().st_mode & 0o777) == 0o600
-
-
-def test_one_by_one_and_at_once_are_the_same(tmp_path: Path) -> None:
-    """Under fixed entropy the file does not depend on how steps were grouped into commits."""
-    texts = []
-    for size in (1, 5, 12):
-        folder = tmp_path / str(size)
-        folder.mkdir()
-        with fixed_entropy(3), open_small(folder) as stream:
-            stream.drive(blocks(COUNTS, size=size))
-            stream.finish()
-        texts.append((folder / "small.csv").read_bytes())
-    assert texts[0] == texts[1] == texts[2]
-
-
-def test_a_failed_commit_takes_everything_back(tmp_path: Path) -> None:
-    """What fails inside of the transaction leaves neither charge nor release, and nothing reaches the sink."""
-    stream = open_small(tmp_path)
-    stream.drive(blocks(COUNTS[:3]))
-    before = (tmp_path / "small.csv").read_bytes()
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise OSError("the disk is gone")
-
-    stream.store.put = fail  # type: ignore[method-assign]
-    with pytest.raises(OSError, match="gone"):
-        stream.drive(blocks(COUNTS[3:], first=4))
-    stream.close()
-    assert (tmp_path / "small.csv").read_bytes() == before
-    with open_small(tmp_path) as again:
-        assert (again.step, again.store.ledger.step) == (3, 3)
-        again.drive(blocks(COUNTS[3:], first=4))
-    assert len((tmp_path / "small.csv").read_text().splitlines()) == 13
-    assert verify_target(tmp_path / "small.ledger").ok
 
 
 @pytest.mark.parametrize(
@@ -110,8 +55,8 @@ def test_a_changed_configuration_is_refused(tmp_path: Path, before: str, after: 
     """ε changed on a running stream, or a configuration for another ledger: one sentence that says what differs."""
     release(settings(tmp_path))
     written = (tmp_path / "out.csv").read_bytes()
-    with pytest.raises(StreamChanged) as refusal:
-        open_stream(settings(tmp_path, (before, after)))
+    with pytest.raises(LogMismatch) as refusal:
+        open_one(settings(tmp_path, (before, after)))
     assert words in str(refusal.value)
     assert str(refusal.value).count(";") == 1
     assert (tmp_path / "out.csv").read_bytes() == written
@@ -128,76 +73,28 @@ def test_what_may_change_may_change(tmp_path: Path) -> None:
 
 
 def test_a_ledger_of_another_use_is_refused(tmp_path: Path) -> None:
-    """A ledger that was charged from Python has no stream to go on with."""
+    """A log that was written from Python has other queries."""
     config = settings(tmp_path)
-    run = config.mechanism.start(config.ledger)
-    run.push([1, 2])
-    run.ledger.close()
-    with pytest.raises(LedgerMismatch):
-        open_stream(config)
+    with tg.open(config.mechanism, config.ledger) as session:
+        session.push([1, 2])
+    with pytest.raises(LogMismatch):
+        open_one(config)
 
 
 def test_two_processes_cannot_drive_one_stream(tmp_path: Path) -> None:
     """The second is refused while the first is at work."""
     config = settings(tmp_path)
-    with open_stream(config), pytest.raises(LedgerBusy):
-        open_stream(config)
-    open_stream(config).close()
+    with open_one(config), pytest.raises(LogBusy):
+        open_one(config)
+    open_one(config).close()
+    assert not list(tmp_path.glob("*.lock"))
 
 
 def test_a_source_at_another_step_is_refused(tmp_path: Path) -> None:
     """Steps come in order and without gaps."""
-    with open_small(tmp_path) as stream, pytest.raises(LedgerMismatch, match="the next step is 1"):
-        stream.drive(blocks(COUNTS, first=2))
-
-
-@dataclass(frozen=True)
-class Revising(Uniform):
-    """Releases a step again two steps later."""
-
-    revises: ClassVar[bool] = True
-
-    def start(self, ledger: Any = None, state: bytes | None = None) -> Any:
-        """Begin a run."""
-        return RevisingRun(self, ledger, state)
-
-
-class RevisingRun(UniformRun):
-    """Uniform, with a second word on the step two steps before."""
-
-    def _revised(self, step: int) -> Releases | None:
-        values, one = np.array([[100.0, 200.0]]), np.ones(1, dtype=np.int64)
-        status, scale = np.full(1, Status.APPROXIMATED, dtype=np.int8), np.ones(1)
-        found = Releases(step - 2, values, status, one, scale, 0 * one, self.ledger.unit, 2)
-        return found if step > 2 else None
-
-    def _push(self, row: Any) -> Release:
-        plain = super()._push(row)
-        fields = (plain.step, plain.values, plain.status, plain.source, plain.scale, plain.units, plain.unit)
-        return Release(*fields, revised=self._revised(plain.step))
-
-    def _push_batch(self, matrix: Any, first_step: int) -> Releases:
-        plain = super()._push_batch(matrix, first_step)
-        fields = (plain.values, plain.status, plain.source, plain.scale, plain.units, plain.unit)
-        return Releases(first_step, *fields, revised=self._revised(first_step + len(matrix) - 1))
-
-
-def test_a_step_may_be_released_again(tmp_path: Path) -> None:
-    """Revisions have a number, and survive a restart."""
-    mechanism = Revising(POLICY, columns=2)
-    with open_small(tmp_path, mechanism) as stream:
-        stream.drive(blocks(COUNTS[:4]))
-    with open_small(tmp_path, mechanism) as stream:
-        stream.drive(blocks(COUNTS[4:6], first=5, size=2))
-        stream.finish()
-        numbers = [(int(chunk.first), len(chunk)) for chunk in stream.store.chunks()]
-        assert stream.store.revisions(np.arange(1, 8)).tolist() == [1, 1, 0, 1, 0, 0, 0]
-    lines = [line.split(",") for line in (tmp_path / "small.csv").read_text().splitlines()]
-    assert lines[0][:4] == ["time", "step", "revision", "a"]
-    assert [(row[1], row[2]) for row in lines[1:]] == [
-        ("1", "0"), ("2", "0"), ("3", "0"), ("1", "1"), ("4", "0"), ("2", "1"), ("5", "0"), ("6", "0"), ("4", "1"),
-    ]  # fmt: skip
-    assert numbers == [(1, 1), (2, 1), (3, 2), (5, 2), (7, 3)]
+    config = settings(tmp_path)
+    with open_one(config) as pipeline, pytest.raises(LogMismatch, match="the next step is 1"):
+        pipeline.process(pipeline.editions[0], blocks(COUNTS, first=2)[:1])
 
 
 @pytest.mark.parametrize("name", ["OptStream", "Tide"])
@@ -222,9 +119,7 @@ def test_mechanisms_that_revise(tmp_path: Path, name: str) -> None:
     if name == "OptStream":
         assert later == first  # two periods of four steps, and the two steps that end the stream
     assert {row[2] for row in rows[1:]} == {"0", "1"}
-    verdict = verify_target(config.ledger)
-    assert verdict.ok
-    assert verdict.spent <= 1
+    assert verified(config.ledger).ok
 
 
 def test_a_foreign_file_is_not_touched(tmp_path: Path) -> None:
@@ -232,7 +127,7 @@ def test_a_foreign_file_is_not_touched(tmp_path: Path) -> None:
     config = settings(tmp_path)
     (tmp_path / "out.csv").write_text("my,own,data\n1,2,3\n")
     with pytest.raises(SinkError, match="something else"):
-        open_stream(config)
+        open_one(config)
     assert (tmp_path / "out.csv").read_text() == "my,own,data\n1,2,3\n"
     assert not Path(config.ledger).exists()
 
@@ -263,12 +158,3 @@ def test_a_refused_first_release_begins_nothing(tmp_path: Path, sink: str) -> No
     assert [path for path in sorted(tmp_path.iterdir()) if path.name != "parts"] == before
     advised = settings(tmp_path, *changes, ('"given"', '"given"\nfill = "missing"'))
     assert release(advised).step == 12
-
-
-def test_a_begun_stream_stays_although_nothing_was_charged_yet(tmp_path: Path) -> None:
-    """Sample measures late: steps before that cost nothing, and are committed all the same."""
-    mechanism = Sample(POLICY, columns=2, every=4)
-    with open_small(tmp_path, mechanism) as stream:
-        stream.drive(blocks(COUNTS[:2]))
-    with open_small(tmp_path, mechanism) as stream:
-        assert stream.step == 2

@@ -1,4 +1,4 @@
-"""What grows with a stream has a bound, and here each bound is reached; docs/operation.md has the table."""
+"""What grows with a stream has a bound, and here each bound is reached; docs/operating/resources.md has the table."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.helpers import release, settings
+from tests.runtime.helpers import release, settings, verified
 from tests.runtime.test_failures import Mount
 from tests.runtime.test_failures import mount as mount
 
 from tidegate.cli import main
-from tidegate.errors import LedgerError
+from tidegate.config.queries import one
 from tidegate.ingest import open_source
 from tidegate.ingest.blocks import block_steps
 from tidegate.ingest.sources.text import PIECE
-from tidegate.runtime import Chunk, open_stream
-from tidegate.runtime.sinks.text import TextFileSink
-from tidegate.runtime.store import verify_target
+from tidegate.pipeline.errors import LogUnavailable
+from tidegate.pipeline.pipeline import prune
+from tidegate.sinks.chunks import Chunk
+from tidegate.sinks.text import TextFileSink
 
 
 def test_pieces_of_a_file_are_bounded(tmp_path: Path) -> None:
@@ -51,7 +52,7 @@ def test_full_disk_of_the_temporary_file(
     assert main(["release", str(tmp_path / "tidegate.toml")]) == 2
     assert "No space left on device" in capsys.readouterr().err
     assert not (tmp_path / "out.csv").exists() or len((tmp_path / "out.csv").read_text().splitlines()) <= 1
-    assert not Path(config.ledger).exists() or verify_target(config.ledger).steps == 0
+    assert not Path(config.ledger).exists() or verified(config.ledger).steps == 0
     monkeypatch.setattr(tempfile, "tempdir", None)
     assert release(config).step == 12
 
@@ -62,9 +63,9 @@ def test_full_disk_of_the_archives(tmp_path: Path, mount: Mount) -> None:
     config = settings(tmp_path, ("count = 12", "count = 4000"))
     assert release(config).step == 4000
     small = mount("size=64k")
-    with open_stream(config) as stream, pytest.raises(LedgerError, match="is full"):
-        stream.prune(small, keep=10)
-    assert verify_target(config.ledger).ok
+    with pytest.raises(LogUnavailable, match="is full"):
+        prune(one(config), small, keep=10)
+    assert verified(config.ledger).ok
     (tmp_path / "out.csv").unlink()
     assert release(config).step == 4000
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 4001

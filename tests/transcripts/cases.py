@@ -15,7 +15,12 @@ Integers = npt.NDArray[np.int64]
 SHORTEST, LONGEST, LONG = 64, 190, 420  # steps: of most streams, and of one that meets every period twice
 FEW = 6  # steps of wide rows
 ODD = (7, 1, 48)  # sizes of batches, in turn
-MODES = ("single", "batch", "odd")  # pushes, one batch, batches of odd sizes
+MODES = (
+    "single",
+    "batch",
+    "odd",
+    "reopened",
+)  # pushes, one batch, batches of odd sizes, a session per batch of these
 QUICK = ("-0/rough", "-0/jumps")  # which cases are checked in the quick tier, by the end of their names
 
 
@@ -42,16 +47,6 @@ class Case:
         """The steps, in grid units."""
         about = self.configuration
         return rows(self.stream, self.steps, about.columns, about.per_one, about.most)
-
-    @property
-    def modes(self) -> tuple[str, ...]:
-        """How it is pushed."""
-        return MODES[:1] if self.configuration.kind == "intrusions" else MODES
-
-    @property
-    def intrusions(self) -> range:
-        """Indices of steps in which an intrusion is announced."""
-        return range(2, self.steps if self.configuration.kind == "intrusions" else 0, 5)
 
 
 def cases(configuration: Configuration) -> Iterator[Case]:

@@ -1,8 +1,7 @@
 """The only part of the transcripts that knows the library: it lists configurations, runs them and reads what came out.
 
 A core with another interface needs another driver with the same functions: `configurations`, `run`, `thresholds`,
-`noise` and `words`. Everything that they return is plain numbers, in units that no ledger decides: charges are fractions
-of the budget of one window.
+`noise` and `words`. Everything that they return is plain numbers: charges are fractions of the budget of one window.
 """
 
 from __future__ import annotations
@@ -17,9 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.core.log import MemoryLog
+from tidegate.core.mechanism import HasAccount
+from tidegate.core.parallel_account import ParallelAccount
+from tidegate.core.session import Session, charges_of
+from tidegate.core.values import ValueReader
+from tidegate.core.verify import verify
 from tidegate.errors import TidegateError
-from tidegate.ledger import Group, Ledger, MemoryLedger
-from tidegate.ledger.parallel import ParallelLedger
 from tidegate.mechanisms import Mechanism, catalogue
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.mechanisms.clipping.threshold import Threshold
@@ -28,7 +31,7 @@ from tidegate.noise.fixed import FixedEntropy
 from tidegate.noise.shared.cube import Cube
 from tidegate.noise.shared.semiorder import Semiorder
 from tidegate.policy import Event, WEvent
-from tidegate.releases import Release, Releases
+from tidegate.releases import Release, Releases, Status
 from tidegate.structures.clamping import most_units
 from tidegate.testing.entropy import fixed_entropy
 
@@ -36,7 +39,6 @@ Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 SEED = "transcripts"  # of all words
-CONFIDENCE = 0.9  # of intervals
 NOISES = ("auto", "laplace", "cube", "semiorder")
 ENDS_AT = 37  # where streams with a horizon end
 BEGINS_AT = 50  # where streams that do not begin at step 1 begin
@@ -62,7 +64,7 @@ class Configuration:
     lengths
         After how many steps something may repeat.
     kind
-        "example", or what was changed: "noise", "budget", "clamp", "ending", "later", "wide", "intrusions".
+        "example", or what was changed: "noise", "budget", "clamp", "ending", "later", "wide".
     first, horizon
         The first step, and the last one where there is one.
     text
@@ -91,8 +93,6 @@ class Transcript:
     fields
         Arrays with one entry per step, and those of revised values (`revised …`) and of what `finish` gave (`last …`),
         which have one entry per revised step.
-    spent
-        What each release says that it spent, as a fraction of the budget.
     charges
         For each account: what each step was charged, and the spans (first, last, fraction) in order.
     refused
@@ -100,7 +100,6 @@ class Transcript:
     """
 
     fields: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-    spent: list[Fraction] = field(default_factory=list)
     charges: list[tuple[list[Fraction], list[tuple[int, int, Fraction]]]] = field(default_factory=list)
     refused: str = ""
 
@@ -124,8 +123,6 @@ def configurations(*, variants: bool = True) -> Iterator[Configuration]:
                 if changed.fingerprint not in known:
                     known.add(changed.fingerprint)
                     yield _configuration(family, f"{name}-{number} {label}", changed, what)
-            if getattr(example, "pan_private", None) == "announced":
-                yield _configuration(family, f"{name}-{number} intrusions", example, "intrusions")
         yield dataclasses.replace(
             _configuration(family, f"{name}-0 from step {BEGINS_AT}", examples[0], "later"), first=BEGINS_AT
         )
@@ -195,7 +192,7 @@ def _changed(
         if "policy" in changes:
             changes["policy"] = dataclasses.replace(example.policy, **changes["policy"])
         changed = dataclasses.replace(example, **changes)
-        changed.start()
+        changed.begin(1)
     except (TidegateError, ValueError, TypeError):
         return
     yield label, kind, changed
@@ -205,19 +202,18 @@ def _changed(
 WIDE_ONES = ("Uniform", "Sample", "BudgetAbsorption", "BudgetDistribution", "Fast", "PeGaSus", "BinaryTree")
 
 
-# runs --------------------------------------------------------------------------------------------------------------
+# sessions ----------------------------------------------------------------------------------------------------------
 
 
 def run(
     configuration: Configuration,
     rows: Integers,
     pieces: Iterable[int] | None,
-    intrusions: Iterable[int] = (),
     *,
-    recorded: bool = True,
+    reopened: bool = False,
     seed: str = SEED,
 ) -> Transcript:
-    """Run a configuration on rows of grid units, and finish it.
+    """Push rows of grid units to a session, and finish it.
 
     Parameters
     ----------
@@ -225,64 +221,51 @@ def run(
         What is run, on which steps.
     pieces
         The sizes of the batches, together all rows; None for single pushes.
-    intrusions
-        Indices of steps in the middle of which an intrusion is announced.
-    recorded
-        Whether charges are read; else the run has a ledger of its own, as users start it.
+    reopened
+        Whether every batch has a session of its own on the log.
     seed
         Of the entropy.
     """
-    mechanism: Mechanism = configuration.mechanism
-    found, announced = Transcript(), set(intrusions)
+    mechanism, log = configuration.mechanism, MemoryLog()
+    found, last, at = Transcript(), None, 0
+    got: list[Release | Releases] = []
     with fixed_entropy(seed):
-        started = mechanism.start()
-        if recorded:
-            started = mechanism.start(ledger=_recording(started.ledger))
-        if configuration.first != 1:
-            started.begin_at(configuration.first)
-        got: list[Release | Releases] = []
-        at = 0
+        session = _opened(mechanism, log)
         try:
-            if pieces is None:
-                for at, row in enumerate(rows):
-                    got.append(_pushed(started, row, configuration, intruded=at in announced))
-                    _radius(got[-1])  # as whoever reads one release at a time asks
-            else:
-                for size in pieces:
-                    got.append(started.push_batch(_values(rows[at : at + size], configuration)))
-                    at += size
-            last = started.flush()
+            for size in [1] * len(rows) if pieces is None else pieces:
+                session = _opened(mechanism, log) if reopened else session
+                given = _values(rows[at : at + size], configuration)
+                first = configuration.first + at
+                got.append(
+                    session.push(given[0], first) if pieces is None else session.push_batch(given, first)
+                )
+                at += size
+            ended = session.finish()
+            last = None if ended is None else ended.revised
         except TidegateError as error:
-            found.refused, last = f"{at + 1}: {type(error).__name__}", None
-    budget = started.ledger.unit * started.ledger.units
-    for each in got:
-        units = [each.units] if isinstance(each, Release) else each.units.tolist()
-        found.spent += [unit * each.unit / budget for unit in units]
+            found.refused = f"{at + 1}: {type(error).__name__}"
+    assert verify(log.rows()).ok
     found.fields = _fields(got, configuration.first, mechanism.outputs, last)
-    if recorded:
-        found.charges = _charges(started.ledger, configuration.first, len(rows))
+    if (
+        isinstance(mechanism, ClippedRecords) and got
+    ):  # silent steps had their own number as their source, and have 0
+        silent = np.flatnonzero(found.fields["status"] == int(Status.SILENT))
+        assert not found.fields["source"][silent].any()
+        found.fields["source"][silent] = silent + configuration.first
+    found.charges = _charges(log, mechanism, configuration.first, len(rows))
     return found
 
 
-def _pushed(started: Any, row: Integers, configuration: Configuration, *, intruded: bool) -> Release:
-    values = _values(row, configuration)
-    if not intruded:
-        release: Release = started.push(int(row[0]) if values.dtype == np.int64 and len(row) == 1 else values)
-        return release
-    started.open_step()
-    for column, value in enumerate(values.tolist()):
-        if 2 * column >= len(row):  # in the middle
-            started.announce_intrusion()
-        started.arrive(column, value)
-    return started.close_step()
+def _opened(mechanism: Any, log: MemoryLog) -> Session:
+    """A session; one that is pushed records takes any numbers, as it did, and not only those of records."""
+    session = Session(mechanism, log)
+    if isinstance(mechanism, ClippedRecords):
+        session._queries[0].reader = ValueReader(mechanism.columns, Fraction(mechanism.grid))
+    return session
 
 
 def _values(units: Integers, configuration: Configuration) -> npt.NDArray[Any]:
     return units if configuration.per_one == 1 else units / configuration.per_one
-
-
-def _radius(release: Release | Releases) -> Floats | None:
-    return release.radius(CONFIDENCE)
 
 
 def _fields(
@@ -317,7 +300,6 @@ def _columns(got: list[Any], outputs: int) -> dict[str, npt.NDArray[Any]]:
         for name in ("status", "source"):
             put(name, getattr(each, name), np.int64)
         put("scale", each.scale, np.float64)
-        put("radius", _radius(each), np.float64, outputs)
         put("deviation", each.deviation, np.float64, outputs)
         if each.measured is not None:
             put("noisy", each.measured.noisy, np.float64, outputs)
@@ -330,93 +312,36 @@ def _columns(got: list[Any], outputs: int) -> dict[str, npt.NDArray[Any]]:
 # charges -----------------------------------------------------------------------------------------------------------
 
 
-class RecordingLedger(MemoryLedger):
-    """A ledger in memory that also keeps every charge."""
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.kept: list[
-            tuple[int, int, int, int, int]
-        ] = []  # rows, first, last, units, and what it reaches on to
-
-    def _keep(self, first: int, last: int, units: int, further: int = 0) -> None:
-        self.kept.append((self._rows, first, last, units, further))
-
-    def _take_back(self, rows: int, stamp: int = 0) -> None:
-        super()._take_back(rows, stamp)
-        self.kept = [each for each in self.kept if each[0] <= rows]
-
-    def charge(self, step: int, units: int = 0, **named: Any) -> None:
-        """Charge a step."""
-        assert not named.get("groups"), "nobody charges by group of columns"
-        assert not named.get("levels"), "nobody charges by level of a tree"
-        super().charge(step, units, **named)
-        self._keep(step, 0, units)
-
-    def charge_batch(
-        self, first: int, units: Any, *, groups: Any = None, extended: Any = None, scope: str = ""
-    ) -> None:
-        """Charge consecutive steps."""
-        super().charge_batch(first, units, groups=groups, extended=extended, scope=scope)
-        for at, amount in enumerate(np.asarray(units).tolist()):
-            self._keep(first + at, 0, amount)
-        for group in () if groups is None else np.asarray(groups).reshape(-1, 3).tolist():
-            self._keep(*group)
-        for group in () if extended is None else np.asarray(extended).reshape(-1, 4).tolist():
-            self._keep(*group)
-
-    def charge_group(self, first: int, last: int, units: int, *, scope: str = "") -> Group:
-        """Charge a span."""
-        group = super().charge_group(first, last, units, scope=scope)
-        self._keep(*group)
-        return group
-
-    def extend_group(self, group: Group, last: int, *, scope: str = "") -> Group:
-        """Extend a span."""
-        further = super().extend_group(group, last, scope=scope)
-        self._keep(*group, further.last)
-        return further
-
-    def by_step(self, first: int, count: int) -> tuple[list[Fraction], list[tuple[int, int, Fraction]]]:
-        """What each step was charged, and the spans as they were in the end."""
-        steps: dict[int, int] = {}
-        spans: list[tuple[int, int, int]] = []
-        for _, begin, last, units, further in self.kept:
-            if not last:
-                steps[begin] = steps.get(begin, 0) + units
-            elif further:
-                spans[spans.index((begin, last, units))] = (begin, further, units)
-            else:
-                spans.append((begin, last, units))
-        end = max([first + count - 1, *(step for step, units in steps.items() if units)])
-        return (
-            [Fraction(steps.get(step, 0), self.units) for step in range(first, end + 1)],
-            sorted((begin, last, Fraction(units, self.units)) for begin, last, units in spans if units),
-        )
-
-
-def _recording(ledger: Ledger) -> Ledger:
-    """A ledger like this one, or accounts side by side like these, that keeps charges."""
-    if isinstance(ledger, ParallelLedger):
-        return ParallelLedger([RecordingLedger(part.policy, part.units) for part in ledger.parts])
-    return RecordingLedger(ledger.policy, ledger.units, ledger.rule.schedule)
-
-
 def _charges(
-    ledger: Ledger, first: int, count: int
+    log: MemoryLog, mechanism: Any, first: int, count: int
 ) -> list[tuple[list[Fraction], list[tuple[int, int, Fraction]]]]:
-    parts = ledger.parts if isinstance(ledger, ParallelLedger) else [ledger]
-    return [part.by_step(first, count) for part in parts if isinstance(part, RecordingLedger)]
+    """For each account: what each step was charged, and the spans as they were in the end."""
+    account = mechanism.account() if isinstance(mechanism, HasAccount) else None
+    parts = len(account.parts) if isinstance(account, ParallelAccount) else 0
+    steps = np.zeros((max(1, parts), first + count), dtype=np.int64)
+    spans: dict[tuple[int, int], list[int]] = {}
+    for row in log.rows():
+        if row.last >= row.first:
+            _, charges = charges_of(row)[0]  # of the only query
+            if parts:  # accounts side by side have their units as spans of one step
+                for part, _, step, _, units in charges.spans.tolist():
+                    steps[part, step] = units
+                continue
+            steps[0, row.first : row.last + 1] = charges.units
+            spans |= {(law, ordinal): rest for law, ordinal, *rest in charges.spans.tolist() if rest[2]}
+    whole = mechanism.units
+    live = sorted((begin, last, Fraction(cost, whole)) for begin, last, cost in spans.values())
+    return [([Fraction(each, whole) for each in own[first:].tolist()], live) for own in steps]
 
 
 # what draws besides ------------------------------------------------------------------------------------------------
 
 
-def thresholds() -> Iterator[tuple[str, Any]]:
-    """Thresholds that are released alone, of every method: a name, and a function of m observations."""
+def thresholds() -> Iterator[tuple[str, Threshold]]:
+    """Thresholds that are released alone, of every method, by name."""
     event, change = {"epsilon": "1", "max_change": 500}, {"adjacency": "replace"}
     smooth = Event(epsilon="4", delta="1e-3", max_change=500, **change)
-    for name, threshold in {
+    yield from {
         "quantile": Threshold(Event(**event), sample=60, above=6),
         "quantile of a window": Threshold(WEvent(**event, w=3), sample=60, exceeding="1/8"),
         "quantile, bound unknown": Threshold(
@@ -426,16 +351,19 @@ def thresholds() -> Iterator[tuple[str, Any]]:
         "smooth-gaussian": Threshold(
             smooth, sample=60, exceeding="0.1", method="smooth-gaussian", too_low=0.1
         ),
-    }.items():
-        yield name, lambda rows, threshold=threshold: _threshold(threshold, rows)
+    }.items()
 
 
-def _threshold(threshold: Threshold, rows: Integers) -> tuple[Fraction, list[Fraction]]:
+def threshold(kind: Threshold, rows: Integers, sizes: Iterable[int]) -> tuple[Fraction, list[Fraction]]:
     """The released value, and the fraction of the budget that each step of the sample was charged."""
-    ledger = RecordingLedger(threshold.policy, threshold.policy.steps_charged)
+    log, at, found = MemoryLog(), 0, None
     with fixed_entropy(SEED):
-        released = threshold.release(rows, ledger)
-    return released.value, ledger.by_step(1, len(rows))[0]
+        for size in sizes:
+            found = kind.read(Session(kind, log).push_batch(rows[at : at + size]))
+            at += size
+    assert found is not None
+    assert verify(log.rows()).ok
+    return found.value, _charges(log, kind, 1, len(rows))[0][0]
 
 
 def noise(

@@ -63,7 +63,6 @@ def total(array: npt.NDArray[np.float64]) -> float:
 def digests(transcript: driver.Transcript) -> dict[str, str]:
     """One digest per field."""
     found = {name: digest(array) for name, array in transcript.fields.items()}
-    found["spent"] = digest(transcript.spent)
     found["charges"] = digest([step for steps, _ in transcript.charges for step in [*steps, "end"]])
     if any(spans for _, spans in transcript.charges):
         found["spans"] = digest(
@@ -82,8 +81,8 @@ def _span(span: tuple[int, int, Fraction]) -> str:
 def line_of(case: Case) -> Line:
     """What is stored of a case: all modes run, their digests, and what people need to see what differs."""
     runs = {
-        mode: driver.run(case.configuration, case.rows, pieces(mode, case.steps), case.intrusions)
-        for mode in case.modes
+        mode: driver.run(case.configuration, case.rows, pieces(mode, case.steps), reopened=mode == "reopened")
+        for mode in MODES
     }
     first = runs[MODES[0]]
     shared = digests(first)
@@ -95,7 +94,7 @@ def line_of(case: Case) -> Line:
     line["first"] = shown(first, SHOWN_STEPS if case.stream in SHOWN_STREAMS else 1)
     line["spans"] = [_span(span) for _, spans in first.charges for span in spans][:SHOWN_STEPS]
     differs: dict[str, dict[str, str]] = {}
-    for mode in case.modes[1:]:
+    for mode in MODES[1:]:
         other = digests(runs[mode])
         if runs[mode].refused != first.refused:
             differs.setdefault(mode, {})["refused"] = runs[mode].refused
@@ -111,16 +110,14 @@ def shown(transcript: driver.Transcript, steps: int) -> list[Line]:
     """The first steps in clear."""
     fields = transcript.fields
     found = []
-    for at in range(min(steps, len(transcript.spent))):
+    for at in range(min(steps, len(fields.get("values", ())))):
         entry: Line = {
             "values": [_number(value) for value in fields["values"][at, :SHOWN_COLUMNS].tolist()],
             "status": int(fields["status"][at]),
             "scale": _number(float(fields["scale"][at])),
-            "spent": str(transcript.spent[at]),
         }
         charged = [str(account[at]) for account, _ in transcript.charges]
-        if charged != [entry["spent"]]:  # where spans or several accounts pay
-            entry["charged"] = charged[0] if len(charged) == 1 else charged[:SHOWN_COLUMNS]
+        entry["charged"] = charged[0] if len(charged) == 1 else charged[:SHOWN_COLUMNS]
         found.append(entry)
     return found
 
@@ -157,9 +154,13 @@ def lines(
 
 def threshold_lines() -> Iterator[Line]:
     """Thresholds that are released alone."""
-    for name, release in driver.thresholds():
+    for name, kind in driver.thresholds():
         for stream in ("constant", "jumps", "rough", "large"):
-            value, charged = release(rows(stream, 60, 1, 1, 2**53)[:, 0])
+            given = rows(stream, 60, 1, 1, 2**53)
+            (value, charged), *others = (
+                driver.threshold(kind, given, sizes) for sizes in ([1] * 60, [60], pieces("odd", 60) or [])
+            )
+            assert all(other == (value, charged) for other in others)
             yield {
                 "case": f"{name}/{stream}",
                 "digests": {"values": digest([value]), "charges": digest(charged)},

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,9 @@ from typing import Any
 from tests.runtime.helpers import TEXT as STREAM
 
 from tidegate.config import Config, Queries, parse_config, parse_queries
+from tidegate.core.verify import Verification
+from tidegate.pipeline.backup import verify_log
+from tidegate.pipeline.logs import LogReader
 from tidegate.web import Service, Settings
 from tidegate.web.service import Server, listen, server_config
 from waiting import LIMIT, until
@@ -122,6 +125,12 @@ def served(configs: Sequence[Config | Queries], **settings: Any) -> Iterator[tup
 def settled(service: Service, name: str = "hall") -> None:
     """Wait until a finite stream has ended."""
     until(lambda: service.drivers[name].state == "ended")
+
+
+def verified(location: str | Path, archives: Iterable[Path] = ()) -> Verification:
+    """What a second reading of a log, with its archives, has found."""
+    with LogReader(str(location)) as log:
+        return verify_log(log.rows(), archives)
 
 
 class Process:

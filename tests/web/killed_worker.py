@@ -13,7 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tidegate.mechanisms import Uniform, catalogue
+from tidegate.core.session import Session
+from tidegate.mechanisms import catalogue
+from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.policy import WEvent
 from tidegate.web import Settings, serve
 
@@ -23,8 +25,9 @@ def main(config: Path, port: int) -> None:
     catalogue()
     for name in ("protocols.http.httptools_impl", "loops.uvloop", "lifespan.on"):
         importlib.import_module(f"uvicorn.{name}")
-    # machine code is loaded once, by a run that publishes nothing
-    Uniform(WEvent(epsilon="400", w=1), columns=2).start().push_batch(np.zeros((3, 2), dtype=np.int64))
+    # machine code is loaded once, by a session that publishes nothing
+    with Session(Uniform(WEvent(epsilon="400", w=1), columns=2)) as session:
+        session.push_batch(np.zeros((3, 2), dtype=np.int64))
     for _ in sys.stdin:
         child = os.fork()
         if not child:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import copy
 import json
 from collections.abc import Iterator
@@ -10,25 +11,21 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from tests.web.helpers import TEXT, finite, in_two_queries, served, settled, write_events
+from tests.web.helpers import TEXT, finite, in_two_queries, served, settled, verified, write_events
 
 from tidegate.cli import main
 from tidegate.config.queries import Queries, one, parse_queries
-from tidegate.errors import InvalidParameter, LedgerCorrupt, LedgerError
-from tidegate.ledger.published import check_published, published_head
-from tidegate.runtime import pruning
-from tidegate.runtime.amend import amend
-from tidegate.runtime.pruning import verify_archives
-from tidegate.runtime.store import verify_target
-from tidegate.runtime.streams import prune_streams
-from tidegate.web import Service, Settings, board
+from tidegate.core.errors import LogDamaged, LogMismatch
+from tidegate.pipeline.amend import amend
+from tidegate.pipeline.published import COLUMNS, check_published, published_head
+from tidegate.web import Service, board
 
 Account = tuple[str, Service, Path]
 
 
 @pytest.fixture(scope="module")
 def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
-    """The address of a stream with an adaptive mechanism, which charges by kinds of its own."""
+    """The address of a stream with an adaptive mechanism."""
     folder = tmp_path_factory.mktemp("account")
     config = finite(folder, ('"Uniform"', '"BudgetAbsorption"'))
     with served([config], tokens=folder / "tokens.json") as (address, service):
@@ -42,7 +39,7 @@ def fetched(address: str) -> tuple[dict[str, Any], list[list[Any]], list[list[An
     rows = httpx.get(f"{address}/account/rows").json()["rows"]
     releases = httpx.get(f"{address}/account/transcript").json()["releases"]
     # more may have come since the head was signed
-    return head, rows[: head["rows"]], releases[: head["number"]]
+    return head, rows[: head["commits"]], releases[: head["number"]]
 
 
 def test_anybody_can_check_the_account(account: Account, capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,7 +49,7 @@ def test_anybody_can_check_the_account(account: Account, capsys: pytest.CaptureF
     assert main(["verify", address, "--seen", seen, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["ok"]
-    assert found["steps"] == 48
+    assert found["step"] == 48
     assert found["earlier_heads"] == 0
     assert found["key"] == service.publishing.public("hall")
     assert main(["verify", address, "--seen", seen, "--key", found["key"]]) == 0
@@ -62,17 +59,13 @@ def test_anybody_can_check_the_account(account: Account, capsys: pytest.CaptureF
 
 
 def test_what_is_published_has_no_values(account: Account) -> None:
-    """Charges, their steps and kinds; nothing that was released, and nothing of the data."""
+    """Charges, their steps and digests; nothing that was released, and nothing of the data."""
     address, _, _ = account
-    found = fetched(address)
-    assert "walrus" not in json.dumps(found)
-    assert httpx.get(f"{address}/account/rows").json()["columns"][:5] == [
-        "row",
-        "kind",
-        "first",
-        "last",
-        "units",
-    ]
+    assert "walrus" not in json.dumps(fetched(address))
+    found = httpx.get(f"{address}/account/rows").json()
+    assert tuple(found["columns"]) == COLUMNS
+    assert not {"releases", "secret", "state", "position"} & set(found["columns"])
+    assert httpx.get(f"{address}/account/rows?after=1").json()["rows"] == found["rows"][1:]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +77,7 @@ def test_what_is_published_has_no_values(account: Account) -> None:
         "head",
         "signature",
         "key",
-        "meta",
+        "log",
         "longer",
         "time",
         "value",
@@ -96,10 +89,12 @@ def test_every_forgery_is_noticed(account: Account, way: str) -> None:
     head, rows, releases = copy.deepcopy(fetched(account[0]))
     assert check_published(head, rows, releases)[0].ok
     if way == "units":
-        rows[-1][4] += 1
+        charges = bytearray(base64.b64decode(rows[-1][4]))
+        charges[-8] ^= 1
+        rows[-1][4] = base64.b64encode(charges).decode()
     elif way == "dropped":
         del rows[-1]
-        head["rows"] -= 1
+        head["commits"] -= 1
     elif way == "moved":
         rows[-1][2] += 1
     elif way == "head":
@@ -110,10 +105,10 @@ def test_every_forgery_is_noticed(account: Account, way: str) -> None:
         )
     elif way == "key":
         head["key"] = "A" * 43 + "="
-    elif way == "meta":
-        head["meta"]["budget"] = "pure 2"
+    elif way == "log":
+        head["log"] = "00" * 32
     elif way == "longer":
-        rows.append([len(rows) + 1, *rows[-1][1:]])
+        rows.append([len(rows), *rows[-1][1:]])
     elif way == "value":
         releases[7][3][0] += 1
     elif way == "transcript":
@@ -122,7 +117,7 @@ def test_every_forgery_is_noticed(account: Account, way: str) -> None:
         head["time"] = "2030-01-01T00:00:00+00:00"
     try:
         verdict, _ = check_published(head, rows, releases)
-    except LedgerCorrupt:
+    except LogDamaged:
         return
     assert not verdict.ok
 
@@ -133,6 +128,7 @@ def test_a_rollback_is_noticed(tmp_path: Path) -> None:
     with served([config]) as (address, service):
         settled(service)
         published = fetched(f"{address}/streams/hall")
+        tag = httpx.get(f"{address}/streams/hall/releases").headers["ETag"]
         _, seen = check_published(*published)
     with served([config]) as (address, service):
         settled(service)
@@ -142,25 +138,29 @@ def test_a_rollback_is_noticed(tmp_path: Path) -> None:
     with served([config]) as (address, service):
         settled(service)
         again = fetched(f"{address}/streams/hall")
-    with pytest.raises(LedgerCorrupt, match="another was begun"):
+        # other releases, also for who has kept the earlier ones
+        assert (
+            httpx.get(f"{address}/streams/hall/releases", headers={"If-None-Match": tag}).status_code == 200
+        )
+    with pytest.raises(LogDamaged, match="begun anew"):
         check_published(*again, [seen])
-    # also by its releases alone, whatever its ledger says
-    with pytest.raises(LedgerCorrupt, match="made anew"):
-        check_published(*again, [replace(seen, genesis=again[0]["genesis"], rows=0)])
+    # also by its releases alone, whatever its log says
+    with pytest.raises(LogDamaged, match="made anew"):
+        check_published(*again, [replace(seen, log=again[0]["log"], commits=0)])
     changed: list[dict[str, Any]] = [
         {"head": "11" * 32},
         {"key": "x"},
-        {"genesis": "y"},
-        {"rows": 99},
+        {"log": "y"},
+        {"commits": 99},
         {"number": 99},
     ]
     for change in changed:
-        with pytest.raises(LedgerCorrupt, match=r"rolled back|key|another"):
+        with pytest.raises(LogDamaged, match=r"rolled back|key|begun anew"):
             check_published(*published, [replace(seen, **change)])
 
 
 def test_an_amended_stream_is_no_rollback(tmp_path: Path) -> None:
-    """Releases that begin anew with an amendment of the account are accepted, and without one they are not."""
+    """Releases that are counted anew with an amendment are accepted, and without one they are not."""
     short = finite(tmp_path, ("count = 48", "count = 24"))
     with served([short], tokens=tmp_path / "tokens.json") as (address, service):
         settled(service)
@@ -172,34 +172,31 @@ def test_an_amended_stream_is_no_rollback(tmp_path: Path) -> None:
         head, rows, releases = fetched(f"{address}/streams/hall")
         verdict, now = check_published(head, rows, releases, [before])
         assert verdict.ok
-        assert (now.since, now.number) == (24, 24)
-        key = service.drivers["hall"].key
-        with service.drivers["hall"].reader() as ledger:
-            transcript = service.drivers["hall"].first.board.transcript
-            forged = published_head(ledger, "hall", head["time"], key, transcript, since=30)
-        with pytest.raises(LedgerCorrupt, match="no amendment there"):
+        assert (before.scope, before.number) == (0, 24)
+        assert (now.scope, now.number) == (1, len(releases))
+        driver = service.drivers["hall"]
+        with driver.reader() as door:
+            transcript, scope = driver.first.board.transcript, driver.first.scope
+            forged = published_head(
+                door.identity,
+                door.last,
+                scope._replace(number=2),
+                transcript,
+                stream="hall",
+                time=head["time"],
+                key=driver.key,
+            )
+        with pytest.raises(LogDamaged, match="not alive"):
             check_published(forged, rows, releases, [before])
-        with pytest.raises(LedgerCorrupt, match="rolled back"):
-            check_published(head, rows, releases, [replace(now, number=25)])
-
-
-def pruned_and_served(
-    folder: Path, configs: list[Queries], seen: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Serve a stream in parts; everybody checks the account from its first row after each of them."""
-    for config in configs:
-        with served([config], tokens=folder / "tokens.json") as (address, service):
-            settled(service)
-            assert main(["verify", f"{address}/streams/hall", "--seen", seen]) == 0, capsys.readouterr().out
-            capsys.readouterr()
+        with pytest.raises(LogDamaged, match="rolled back"):
+            check_published(head, rows, releases, [replace(now, number=now.number + 1)])
 
 
 @pytest.mark.parametrize("queries", [1, 2])
-def test_an_account_that_is_pruned_is_published_from_its_first_row(
+def test_a_log_with_archives_is_published_from_its_first_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], queries: int
 ) -> None:
     """What is archived is read from the archives: rows, releases, and what windows have spent."""
-    monkeypatch.setattr(pruning, "SPARE", 0)
     monkeypatch.setattr(board, "KEPT_CELLS", 1)  # readers are answered from disk
     write_events(tmp_path)
     (tmp_path / "archives").mkdir()
@@ -213,27 +210,25 @@ def test_an_account_that_is_pruned_is_published_from_its_first_row(
         return parse_queries(written, tmp_path / "hall.toml")
 
     seen = str(tmp_path / "heads.json")
-    pruned_and_served(tmp_path, [until(count) for count in (12, 24, 36, 48)], seen, capsys)
-    ledger = tmp_path / "hall.ledger"
-    assert verify_target(ledger).archived > 0
-    archives = sorted((tmp_path / "archives").iterdir())
-    assert verify_archives(archives, ledger) == ""
+    for count in (12, 24, 36, 48):
+        with served([until(count)], tokens=tmp_path / "tokens.json") as (address, service):
+            settled(service)
+            assert main(["verify", f"{address}/streams/hall", "--seen", seen]) == 0, capsys.readouterr().out
+            capsys.readouterr()
+    log, archives = tmp_path / "hall.ledger", tmp_path / "archives"
+    assert verified(log).counts.dropped > 0
+    assert verified(log, archives.iterdir()).counts.dropped == 0
     place = "hall/people" if queries == 2 else "hall"
     with served([until(48)], tokens=tmp_path / "tokens.json") as (address, service):
         settled(service)
-        found = httpx.get(f"{address}/streams/{place}/releases", params={"format": "json"}).json()
-        channel = service.drivers["hall"].first
-        spent = channel.spent_by(np.arange(1, 49))
+        found = httpx.get(f"{address}/streams/{place}/releases").json()
+        spent = service.drivers["hall"].first.spent_by(np.arange(1, 49))
     assert len(found["releases"]) == 48
     # steps share noise that is paid when it begins, so that the first window is full at once
     np.testing.assert_allclose(spent, np.full(48, 1 / 4 if queries == 2 else 1))
-    with pytest.raises(LedgerError, match=r"name their folder as archives in \[run\]"):
-        Service([until(48, "")], Settings(port=0))
-    archives[0].rename(tmp_path / "elsewhere")
-    with pytest.raises(LedgerError, match=r"row 1 of the ledger .* is in no archive"):
-        Service([until(48)], Settings(port=0))
-    (tmp_path / "others").mkdir()
-    if queries == 2:  # the account of a stream with an output of its own may be published nowhere
-        return
-    with pytest.raises(InvalidParameter, match="the folder that"):
-        prune_streams(until(48), tmp_path / "others", keep=4)
+    for path in archives.iterdir():
+        path.rename(tmp_path / path.name)
+    with pytest.raises(LogMismatch, match="are in an archive"):
+        Service([until(48)])
+    with pytest.raises(LogMismatch, match=r"name its folder as archives in \[run\]"):
+        Service([until(48, "")])

@@ -1,4 +1,4 @@
-"""What grows with what is sent has a bound, and here each bound is reached; docs/operation.md has the table."""
+"""What grows with what is sent has a bound, and here each bound is reached; docs/operating/resources.md has the table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.web.test_sending import CLIENT, events, post, posted_text, record
 from tidegate.config import parse_config
 from tidegate.errors import InvalidParameter
 from tidegate.releases import Release
-from tidegate.runtime import Chunk
+from tidegate.sinks.chunks import Chunk
 from tidegate.web import Service, limits
 from tidegate.web.alarms import Alarm, Alarms
 from tidegate.web.driver import read_map
@@ -669,11 +669,10 @@ def test_a_map_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_table_names_every_limit_and_tests_that_exist() -> None:
     """The page that says what grows with what, compared with the code."""
     root = Path(__file__).parents[2]
-    page = (root / "docs" / "operation.md").read_text()
-    table = page.partition("## What grows with what")[2].partition("## Status")[0]
+    page = (root / "docs" / "operating" / "resources.md").read_text()
     sources = "".join(path.read_text() for path in (root / "tests").rglob("test_*.py"))
-    named = set(re.findall(r"`(test_\w+)`", table))
+    named = set(re.findall(r"`(test_\w+)`", page))
     assert len(named) > 25
     assert not [name for name in named if f"def {name}(" not in sources]
     numbers = {name for name in vars(limits) if name.isupper() and not name.startswith("_")} - {"MEMORY"}
-    assert not [name for name in numbers if f"`{name}`" not in table]
+    assert not [name for name in numbers if f"`{name}`" not in page]

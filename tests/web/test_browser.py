@@ -268,7 +268,7 @@ def test_no_serious_finding_of_axe(page: Page, dark: bool) -> None:
 
 
 def test_the_operator_sees_the_budget(page: Page) -> None:
-    """A wrong token opens nothing; the right one shows gauge, history and facts, and verifies the ledger."""
+    """A wrong token opens nothing; the right one shows gauge, history and facts, and verifies the log."""
     page.open("/operator")
     page.find("#token").send_keys("tide_wrong")
     page.find("button.primary").click()
@@ -279,7 +279,7 @@ def test_the_operator_sees_the_budget(page: Page) -> None:
     assert "of the budget (2) spent" in page.find("#streams").text
     assert "Lag" in page.find("#streams").text
     page.run("document.querySelector('#streams button').click()")
-    until(lambda: "ledger verified" in page.find("#streams").text)
+    until(lambda: "every hash, account, share" in page.find("#streams").text)
     assert "walrus" not in page.browser.page_source
 
 

@@ -8,11 +8,9 @@ import json
 import math
 import os
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
@@ -337,25 +335,3 @@ def test_events_are_in_no_answer_and_no_log(fuzzed: Fuzzed, capsys: pytest.Captu
     until(lambda: service.drivers["hall"].first.board.step > step)  # whatever is logged about them
     for text in (*texts, capsys.readouterr().err):
         assert "walrus" not in text
-
-
-def test_damaged_arrow_is_refused(tmp_path: Path) -> None:
-    """Whatever bytes are changed in an Arrow batch, it is taken or refused, and the process lives."""
-    import io
-
-    import polars as pl
-
-    from tidegate.errors import TidegateError
-    from tidegate.web.parsing import ARROW, Parser
-
-    parser = Parser(parse_queries(posted_text(tmp_path), tmp_path / "hall.toml"))
-    frame = pl.DataFrame({"time": [time.time()] * 50, "unit": ["a"] * 50, "place": ["north"] * 50})
-    for write in (frame.write_ipc, frame.write_ipc_stream):
-        file = io.BytesIO()
-        write(file)
-        whole = bytearray(file.getvalue())
-        for at in range(0, len(whole), 3):
-            damaged = bytes(whole[:at]) + bytes([whole[at] ^ (1 << at % 8)]) + bytes(whole[at + 1 :])
-            for body in (damaged, damaged[:at]):
-                with suppress(TidegateError):
-                    parser.parse(ARROW[0], body)

@@ -17,10 +17,9 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.web.helpers import in_two_queries
+from tests.web.helpers import in_two_queries, verified
 from tests.web.test_sending import NDJSON, posted_text, record
 
-from tidegate.ledger import verify_file
 from tidegate.web.tokens import Tokens
 from waiting import LIMIT, until
 
@@ -170,15 +169,24 @@ def test_kills_under_load(tmp_path: Path, queries: tuple[str, ...], request: pyt
     readers = [Reader(service.address, place) for place in places for _ in range(3)]
     for thread in (*producers, *readers):
         thread.start()
+
+    def sent() -> int:
+        return sum(producer.sent for producer in producers)
+
     for number in range(kills):
+        before = sent()
         time.sleep(0.15 + 0.05 * (7 * number % 11))
+        if (
+            number % 2
+        ):  # every second one is killed after it has acknowledged something, however busy the machine is
+            until(lambda before=before: sent() > before)
         service.kill()
         service.start()
     ending.set()
     for producer in producers:
         producer.join(LIMIT)
         assert not producer.is_alive()
-    total = sum(producer.sent for producer in producers)
+    total = sent()
     certain = total - sum(producer.late for producer in producers)
     with httpx.Client(base_url=service.address, timeout=30) as client:
 
@@ -203,9 +211,9 @@ def test_kills_under_load(tmp_path: Path, queries: tuple[str, ...], request: pyt
                 assert len({json.loads(line)["number"] for line in reader.seen}) == len(reader.seen)
     service.kill(signal.SIGTERM)
     service.close()
-    verdict = verify_file(tmp_path / "hall.ledger")
+    verdict = verified(tmp_path / "hall.ledger")
     assert verdict.ok, str(verdict)
-    assert total > 20 * kills
+    assert total >= 20 * (kills // 2)
     for line in config.with_suffix(".log").read_text().splitlines():
         assert "walrus" not in line
         assert json.loads(line)["event"] != "stream.failed", line

@@ -1,24 +1,30 @@
-"""What a service does is not more work for a longer past: it is counted here, in stored pieces that are read."""
+"""What a service does is not more work for a longer past: it is counted here, in rows of the log that are read."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
-from tests.runtime.helpers import blocks
 from tests.web.helpers import configured, served, write_events
 
 from tidegate.config import Config
 from tidegate.config.queries import one
+from tidegate.core import sqlite_log
+from tidegate.core.commit import Row
+from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.errors import TidegateError
-from tidegate.runtime import open_stream
-from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.store import Store
+from tidegate.ingest import StepBlock
+from tidegate.pipeline import open_pipeline
+from tidegate.pipeline import pipeline as pipeline_module
+from tidegate.pipeline.logs import LogReader
+from tidegate.pipeline.released import Released
+from tidegate.sinks.chunks import Chunk
 from tidegate.web import channel
 from tidegate.web.driver import Driver
 
@@ -27,30 +33,41 @@ ALARMS = '[[alarm]]\nname = "full"\ncolumn = "north"\nabove = 3.0\n'
 
 
 @pytest.fixture(params=["Uniform", "Tide", "OptStream"])
-def long(request: pytest.FixtureRequest, tmp_path: Path) -> Config:
-    """A stream with many commits of one step each; two of three kinds revise steps."""
+def long(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """A stream with many commits of one step each, and marks among them; two of three kinds revise steps."""
+    monkeypatch.setattr(pipeline_module, "MARK_EVERY", 20)
+    monkeypatch.setattr(sqlite_log, "BLOCK", 8)
     write_events(tmp_path)
     changes = [("count = 48", f"count = {STEPS}"), ('"Uniform"', f'"{request.param}"')]
     config = configured(tmp_path, *changes)
-    with open_stream(config, sink=False) as stream:
-        stream.ledger.connection.execute("PRAGMA synchronous=OFF")
-        stream.drive(blocks(np.full((STEPS, 2), 3, dtype=np.int64)))
-        stream.finish()
+    with open_pipeline(one(config), sink=False) as pipeline:
+        assert isinstance(pipeline.log, SQLiteLog)
+        pipeline.log._writer.execute("PRAGMA synchronous = OFF")
+        for step in range(1, STEPS + 1):
+            vectors = np.full((1, 2), 3, dtype=np.int64)
+            block = StepBlock(step, vectors, Fraction(1), {"step": step, "source": {"row": step}})
+            pipeline.process(pipeline.editions[0], [block])
+        pipeline.finish()
     (tmp_path / "hall.alarms.toml").write_text(ALARMS)
     return config
 
 
 @contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """How many stored pieces were read."""
-    read, decode = [0], Chunk.decode
+    """How many rows of the log were read, by who writes and by who reads only."""
+    read = [0]
 
-    def counting(content: bytes) -> Chunk:
-        read[0] += 1
-        return decode(content)
+    def counting(rows: Callable[..., Iterator[Row]]) -> Callable[..., Iterator[Row]]:
+        def few(self: object, number: int = 0) -> Iterator[Row]:
+            for row in rows(self, number):
+                read[0] += 1
+                yield row
+
+        return few
 
     with monkeypatch.context() as patch:
-        patch.setattr(Chunk, "decode", counting)
+        for kind in (SQLiteLog, LogReader):
+            patch.setattr(kind, "rows", counting(kind.rows))
         yield read
 
 
@@ -65,10 +82,10 @@ def driven(config: Config) -> Iterator[Driver]:
 
 
 def test_an_old_step_is_found_without_the_others(long: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By halving, and as far as there is a later word on it; the answer is that of a look at everything."""
+    """From the mark before it, and as far as there is a later word on it; the answer is that of a look at everything."""
     monkeypatch.setattr("tidegate.web.board.KEPT_CELLS", 40)
-    with driven(long) as driver, driver.reader() as ledger:
-        everything = list(Store(ledger).chunks())
+    with driven(long) as driver, driver.reader() as door:
+        everything = list(door.released["query"].chunks())
     with driven(long) as driver:
         board = driver.first.board
         for first, last in ((1, 1), (2, 30), (299, 301), (STEPS - 20, STEPS), (STEPS, STEPS)):
@@ -95,7 +112,7 @@ def test_a_start_reads_only_the_last_releases(long: Config, monkeypatch: pytest.
     with counted(monkeypatch) as read, driven(long) as driver:
         board = driver.first.board
         again = board.transcript, dict(board.alarms.on), dict(board.alarms.events), board.number, board.step
-        assert read[0] < 30
+        assert read[0] < 60
         assert again == before
         assert board.select().answers.tolist() == whole.select().answers.tolist()
 
@@ -115,16 +132,16 @@ def test_a_service_that_stops_waits_for_no_reader(long: Config, monkeypatch: pyt
     """A request for everything ends as soon as the service is asked to, and hears that it should come again."""
     monkeypatch.setattr("tidegate.web.board.KEPT_CELLS", 40)
     with served([long]) as (address, service):
-        driver, reading, go_on = service.drivers["hall"], threading.Event(), threading.Event()
-        between = driver.archives.between
+        driver, reading, proceed = service.drivers["hall"], threading.Event(), threading.Event()
+        between = Released.between
 
-        def slow(*arguments: object) -> Iterator[Chunk]:
-            for chunk in between(*arguments):  # type: ignore[arg-type]
+        def slow(self: Released, first: int, last: int) -> Iterator[Chunk]:
+            for chunk in between(self, first, last):
                 reading.set()
-                go_on.wait(60)
+                proceed.wait(60)
                 yield chunk
 
-        driver.archives.between = slow  # type: ignore[method-assign,assignment]
+        monkeypatch.setattr(Released, "between", slow)
         answers: list[int] = []
         asked = threading.Thread(
             target=lambda: answers.append(
@@ -134,7 +151,7 @@ def test_a_service_that_stops_waits_for_no_reader(long: Config, monkeypatch: pyt
         asked.start()
         assert reading.wait(60)
         driver.stop()
-        go_on.set()
+        proceed.set()
         asked.join(60)
         assert answers == [503]
         with pytest.raises(TidegateError, match="being stopped"):

@@ -1,4 +1,4 @@
-"""A service whose ledger is in PostgreSQL, which goes away and comes back."""
+"""A service whose log is in PostgreSQL, which goes away and comes back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.web.helpers import live_text, served, write_events
 from tests.web.test_account import fetched
 
 from tidegate.config import parse_config
-from tidegate.ledger.published import check_published
+from tidegate.pipeline.published import check_published
 from waiting import until
 
 

@@ -7,15 +7,16 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import polars as pl
 import pytest
-from tests.web.helpers import finite, served, settled
+from tests.web.helpers import finite, in_two_queries, served, settled, verified
 
+from tidegate.config import Queries, parse_queries
 from tidegate.config.queries import one
-from tidegate.runtime.amend import amend
-from tidegate.runtime.store import verify_target
+from tidegate.pipeline.amend import amend
 from tidegate.web import Service
 from tidegate.web.board import Board
 from tidegate.web.machines import STATES
@@ -266,18 +267,57 @@ def test_alerts_are_rules_of_prometheus() -> None:
     assert "SUCCESS" in done.stdout
 
 
-def test_an_amended_stream_is_served_from_where_it_began_anew(tmp_path: Path) -> None:
-    """The service goes on with a stream that was amended, within the smaller promise."""
+def test_an_amended_stream_is_served_from_where_it_begins(tmp_path: Path) -> None:
+    """The service continues a stream that was amended, within the smaller promise, when windows have room for it."""
     short = finite(tmp_path, ("count = 48", "count = 24"))
     with served([short], tokens=tmp_path / "tokens.json") as (_, service):
         settled(service)
     longer = finite(tmp_path, ('epsilon = "1"', 'epsilon = "1/2"'))
-    amend(one(longer))
+    assert amend(one(longer)).begun == {"query": 28}
     with served([longer], tokens=tmp_path / "tokens.json") as (address, service):
         settled(service)
+        assert service.drivers["hall"].step == 48
         with httpx.Client(base_url=address) as client:
             found = client.get("/streams/hall/releases").json()["releases"]
-            assert [each["step"] for each in found] == list(range(25, 49))
-            assert {each["status"] for each in found} == {"silent", "fresh"}
+            assert [each["step"] for each in found] == list(range(28, 49))
+            assert {each["status"] for each in found} == {"fresh"}
             assert client.get("/streams/hall").json()["budget"]["limit"] == "0.5"
-    assert verify_target(longer.ledger).ok
+    assert verified(longer.ledger).ok
+
+
+def test_an_ended_stream_says_what_it_has_spent(tmp_path: Path) -> None:
+    """Also after a restart, when its session is closed: a mechanism that has a last word ends the stream for good."""
+    for _ in range(2):
+        with served([finite(tmp_path, ('"Uniform"', '"Tide"'))], tokens=tmp_path / "tokens.json") as (
+            address,
+            service,
+        ):
+            settled(service)
+            budget = httpx.get(f"{address}/streams/hall").json()["budget"]
+            assert (budget["spent_in_window"], budget["part"]) == ("1", 1.0)
+
+
+def test_an_unchanged_query_keeps_its_history_through_an_amendment(tmp_path: Path) -> None:
+    """Another query is added beside it: its releases, their numbers and their address stay as they were."""
+    text = in_two_queries(finite(tmp_path).path.read_text()) + '[sink]\nlocation = "released.csv"\n'
+    third = '[[query]]\nname = "again"\naggregate = "count"\nshare = "1/4"\n\n[protect]'
+
+    def queries(count: int, *, more: bool) -> Queries:
+        written = text.replace("count = 48", f"count = {count}").replace('"3/4"', '"1/2"')
+        return parse_queries(written.replace("[protect]", third) if more else written, tmp_path / "hall.toml")
+
+    def releases(address: str, query: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = httpx.get(f"{address}/streams/hall/{query}/releases").json()["releases"]
+        return found
+
+    with served([queries(24, more=False)], tokens=tmp_path / "tokens.json") as (address, service):
+        settled(service)
+        before = releases(address, "people")
+    amend(queries(48, more=True))
+    with served([queries(48, more=True)], tokens=tmp_path / "tokens.json") as (address, service):
+        settled(service)
+        after = releases(address, "people")
+        assert len(before) == 24
+        assert len(after) == 48
+        assert after[:24] == before
+        assert releases(address, "again")[0]["step"] > 24

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import atexit
 import gzip
-import io
 import json
 import re
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -17,10 +17,14 @@ import numpy as np
 import polars as pl
 import pytest
 import zstandard
-from tests.web.helpers import live_text, served
+from tests.web.helpers import live_text, served, verified
 
 from tidegate.config import parse_config
+from tidegate.core.commit import PUSHED, Commit
+from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.errors import InvalidParameter
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.releases import Status
 from tidegate.web import Service
 from tidegate.web.posted import PostedDriver
 from tidegate.web.spool import Spool, SpoolSource
@@ -102,19 +106,12 @@ def test_what_is_no_file_of_tokens_is_not_replaced(tmp_path: Path, content: byte
 
 
 def test_all_formats_and_encodings_are_taken(hall: Hall) -> None:
-    """NDJSON, CSV and Arrow, plain, gzip and zstd, all become the same events."""
+    """NDJSON and CSV, plain, gzip and zstd, all become the same events."""
     address, token, service = hall
     now = time.time()
-    frame = pl.DataFrame({"time": [now], "unit": [7], "place": ["north"], "more": [None]})
-    arrow = io.BytesIO()
-    frame.write_ipc(arrow)
-    stream = io.BytesIO()
-    frame.write_ipc_stream(stream)
     bodies = [
         (NDJSON, record("7", at=now)),
         ("text/csv; charset=utf-8", f"place,unit,time\nnorth,7,{now}\n".encode()),
-        ("application/vnd.apache.arrow.file", arrow.getvalue()),
-        ("application/vnd.apache.arrow.stream", stream.getvalue()),
     ]
     packers: list[tuple[str, Callable[[bytes], bytes]]] = [
         ("identity", bytes),
@@ -126,7 +123,7 @@ def test_all_formats_and_encodings_are_taken(hall: Hall) -> None:
             answer = post(address, token, pack(body), f"{number}{encoding}", kind, Content_Encoding=encoding)
             assert (answer.status_code, answer.json()) == (200, {"accepted": True}), answer.text
     found = held(service)
-    assert len(found) == 12
+    assert len(found) == 6
     assert found["unit"].unique().to_list() == ["7"]
     moments = found["time"].to_physical().to_numpy()
     assert np.ptp(moments) <= 1
@@ -463,24 +460,22 @@ def test_a_spool_hands_over_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyP
     spool.close()
 
 
-def test_a_stream_that_was_opened_anew_has_all_events(
+def test_a_stream_that_was_opened_again_has_all_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the failed intake held in memory is handed over again from disk, once."""
-    from tidegate.errors import LedgerError
-    from tidegate.runtime import Stream
-
+    """A failure from outside, before the commit: what the failed intake held is read again from disk, and counts once."""
     token = Tokens(tmp_path / "tokens.json").add("producer", "gateway")
     config = parse_config(posted_text(tmp_path, seconds=2), tmp_path / "hall.toml")
-    take, failures = Stream.take, [0]
+    append, failures = SQLiteLog.append, [0]
 
-    def fails(self: Stream, block: Any) -> Any:
-        failures[0] += 1
-        if failures[0] <= 2:
-            raise LedgerError("the disk is full.")
-        return take(self, block)
+    def fails(self: SQLiteLog, expected: bytes, commit: Commit) -> bytes:
+        if commit.kind == PUSHED:
+            failures[0] += 1
+            if failures[0] <= 2:
+                raise sqlite3.OperationalError("database or disk is full")
+        return append(self, expected, commit)
 
-    monkeypatch.setattr(Stream, "take", fails)
+    monkeypatch.setattr(SQLiteLog, "append", fails)
     now = [config.steps.origin / 1e6 + 1.0]
     with served([config], tokens=tmp_path / "tokens.json", clock=lambda: now[0]) as (address, service):
         driver = service.drivers["hall"]
@@ -492,3 +487,40 @@ def test_a_stream_that_was_opened_anew_has_all_events(
         assert failures[0] > 2
         assert driver.first.board.select().answers.sum() == 30
         assert marked(tmp_path) == []
+
+
+def test_a_step_whose_mechanism_failed_is_never_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failure from inside: the step is charged and silent, its events are gone, and the stream continues after it."""
+    token = Tokens(tmp_path / "tokens.json").add("producer", "gateway")
+    config = parse_config(posted_text(tmp_path, seconds=2), tmp_path / "hall.toml")
+    advance, steps = Uniform.advance, []
+
+    def fails(self: Uniform, state: Any, rows: Any, first: int, draws: Any) -> Any:
+        steps.extend(range(first, first + len(rows)))
+        found = advance(self, state, rows, first, draws)
+        if steps == [1]:
+            raise ValueError("walrus")
+        return found
+
+    monkeypatch.setattr(Uniform, "advance", fails)
+    now = [config.steps.origin / 1e6 + 1.0]
+    with served([config], tokens=tmp_path / "tokens.json", clock=lambda: now[0]) as (address, service):
+        driver = service.drivers["hall"]
+        until(lambda: driver.state == "running")
+        body = b"".join(record(f"walrus{number}", at=now[0]) for number in range(30))
+        assert post(address, token, body).status_code == 200
+        now[0] += 2
+        until(lambda: driver.first.board.step >= 1)
+        until(lambda: driver.state == "running")
+        assert post(address, token, body.replace(b"walrus", b"seal"), key="late").status_code == 200
+        assert post(address, token, record("seal", at=now[0]), key="b").status_code == 200
+        now[0] += 2
+        until(lambda: driver.first.board.step >= 2)
+        found = driver.first.board.select()
+        assert found.chunk.status.tolist() == [Status.SILENT, Status.FRESH]
+        assert found.answers[1].tolist() == [1, 0]
+        assert steps == [1, 2]
+        assert marked(tmp_path) == []
+    assert verified(config.ledger).checked["halted"] == 1

@@ -9,13 +9,12 @@ from pathlib import Path
 import httpx
 import polars as pl
 import pytest
-from tests.web.helpers import served, settled, two_queries
+from tests.web.helpers import served, settled, two_queries, verified
 from tests.web.test_reading import numbers
 
 from tidegate.cli import main
 from tidegate.config import ConfigError, parse_queries
 from tidegate.errors import InvalidParameter
-from tidegate.runtime.store import verify_target
 from tidegate.web import Service
 from tidegate.web.tokens import Tokens
 
@@ -129,7 +128,12 @@ def test_anybody_can_check_all_accounts_at_once(hall: Hall, capsys: pytest.Captu
     found = json.loads(capsys.readouterr().out)
     assert found["ok"]
     assert list(found["queries"]) == ["people", "visits"]
-    assert {each["fullest_window"]["spent"] for each in found["queries"].values()} == {"1"}
+    assert len({each["head"] for each in found["queries"].values()}) == 1
+    described = (
+        client.get("/streams/hall/people").json()["budget"],
+        client.get("/streams/hall/visits").json()["budget"],
+    )
+    assert [each["spent_in_window"] for each in described] == ["0.25", "0.75"]
     assert (
         main(["verify", f"{address}/visits", "--seen", seen, "--key", service.publishing.public("hall")]) == 0
     )
@@ -140,7 +144,7 @@ def test_anybody_can_check_all_accounts_at_once(hall: Hall, capsys: pytest.Captu
 def test_an_account_of_another_chain_is_noticed(
     hall: Hall, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A publisher that shows each query a ledger of its own, with the whole budget, is caught."""
+    """A publisher that shows each query a log of its own, with the whole budget, is caught."""
     from tidegate.cli import verify
 
     client, _, _ = hall
@@ -157,7 +161,7 @@ def test_an_account_of_another_chain_is_noticed(
         assert "key has changed" in capsys.readouterr().err
 
 
-def test_the_ledger_holds_after_a_restart(tmp_path: Path) -> None:
+def test_the_log_holds_after_a_restart(tmp_path: Path) -> None:
     """A service that is started again shows the same releases of each query, and charges nothing."""
     queries = two_queries(tmp_path)
     before = {}
@@ -167,9 +171,9 @@ def test_the_ledger_holds_after_a_restart(tmp_path: Path) -> None:
             for name in ("people", "visits"):
                 found = httpx.get(f"{address}/streams/hall/{name}/releases").json()["releases"]
                 assert before.setdefault(name, found) == found
-    verdict = verify_target(queries.ledger)
-    assert verdict.ok
-    assert verdict.spent == 1
+    found = verified(queries.ledger)
+    assert found.ok
+    assert (found.step, found.checked["pushed"]) == (48, 1)
 
 
 def test_an_alarm_says_which_query_it_looks_at(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""Attack privacy claims: neighbours from the policy, three testers, verdicts that can be replayed, a zoo.
+"""Attack privacy claims: neighbours from the policy, two testers, verdicts that can be replayed.
 
 ``audit(mechanism)`` or ``audit(function, policy)`` is all that is needed; `tidegate audit` is the same from the
-command line. ``tidegate.audit.zoo`` holds mechanisms that are known to be broken, on which the attacker's
-power is measured.
+command line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One audit: replay the account, enumerate what can be enumerated, then search and prove by sampling."""
+"""One audit: replay the account, then search and prove by sampling."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tidegate.audit import accounts, bounds, exact, levels, models, neighbours, session_accounts
+from tidegate.audit import accounts, bounds, neighbours
 from tidegate.audit.neighbours import Pair
 from tidegate.audit.search import Effort, FailureAt, Found, Progress, Search
-from tidegate.audit.subjects import Configured, Subject, subject
+from tidegate.audit.subjects import Configured, Subject, longest, subject
 from tidegate.audit.verdicts import CLEAN, FAILS, VIOLATES, Finding
+from tidegate.core.mechanism import Mechanism
 from tidegate.errors import InvalidInput, InvalidParameter
-from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.policy import Policy, Pure, ZeroConcentrated
-
-SURELY = 1 + 1e-9  # an exact loss is accused only beyond rounding
+from tidegate.policy import Policy, ZeroConcentrated
 
 
 def audit(
@@ -28,7 +26,7 @@ def audit(
     error: float = 1e-6,
     steps: int | None = None,
     pairs: Sequence[Pair] = (),
-    testers: Sequence[str] = ("replay", "exact", "statistical"),
+    testers: Sequence[str] = ("replay", "statistical"),
     effort: Effort | None = None,
     name: str = "",
     progress: Progress | None = None,
@@ -54,7 +52,7 @@ def audit(
     pairs
         Pairs of streams to try first.
     testers
-        Which of "replay", "exact" and "statistical" to use.
+        "replay", "statistical" or both.
 
     Examples
     --------
@@ -77,7 +75,7 @@ def audit(
                 "a given pair of streams is not a pair of neighbours under the policy; check it."
             )
     length = steps or neighbours.default_steps(looked.policy)
-    end = levels.longest(looked.mechanism) if isinstance(looked, Configured) else length
+    end = longest(looked.mechanism) if isinstance(looked, Configured) else length
     begun = time.monotonic()
     verdict: Finding | None = None
     show: Progress = progress or (lambda words, share: None)
@@ -85,21 +83,18 @@ def audit(
     if own and "replay" in testers:
         show("replaying the account", 0.0)
         verdict = _replay(looked, min(max(length, 12), end), 2 * seconds)
-    if verdict is None and "exact" in testers:
-        show("enumerating transcripts", 0.0)
-        share = 1.0 if tuple(testers) == ("exact",) else 0.1
-        verdict = _exact(looked, share * seconds, steps, seed, pairs)
     if verdict is None and "statistical" in testers:
         wanted = effort or Effort(seconds=seconds)
         verdict = _statistical(looked, error, wanted, min(length, end), pairs, progress, seed)
     if verdict is None:
-        verdict = _verdict(looked, CLEAN, 0.0, "none", error)
+        verdict = finding(looked, CLEAN, 0.0, "none", error)
     verdict.seconds = time.monotonic() - begun
     verdict.way = looked.way
     return verdict
 
 
-def _verdict(looked: Subject, outcome: str, loss: float, tester: str, error: float, **more: Any) -> Finding:
+def finding(looked: Subject, outcome: str, loss: float, tester: str, error: float, **more: Any) -> Finding:
+    """A verdict on a subject, with its claim in numbers."""
     budget = bounds.promised(looked.policy)
     measure = "ρ" if isinstance(budget, ZeroConcentrated) else "ε"
     claim = float(bounds.claimed(budget))
@@ -110,39 +105,14 @@ def _verdict(looked: Subject, outcome: str, loss: float, tester: str, error: flo
 def _replay(looked: Subject, steps: int, seconds: float) -> Finding | None:
     assert isinstance(looked, Configured)
     try:
-        replay = session_accounts.replay if looked.on_core else accounts.replay
-        problem, stream = replay(looked.mechanism, steps, seconds)
+        problem, stream = accounts.replay(looked.mechanism, steps, seconds)
     except Exception:
         return None  # the statistical tester reports failures, with the pair
     if problem is None:
         return None
     claim = float(bounds.claimed(looked.policy.budget))
     pair = Pair(stream, stream, "account")
-    return _verdict(looked, VIOLATES, problem.loss * claim, "replay", 0.0, words=problem.words, pair=pair)
-
-
-def _exact(
-    looked: Subject, seconds: float, steps: int | None, seed: int | str, pairs: Sequence[Pair] = ()
-) -> Finding | None:
-    """Enumerate the program of a known algorithm, or the one that the subject brings along."""
-    program: exact.Program | None = getattr(looked, "program", None)
-    own = isinstance(looked, Configured) and looked.policy == looked.mechanism.policy
-    if program is None and own and isinstance(looked, Configured) and not looked.on_core:
-        program = models.model_of(looked.mechanism)
-    budget = looked.policy.budget
-    if program is None or not isinstance(budget, Pure):
-        return None
-    epsilon = float(budget.epsilon)
-    window = looked.policy.window or 1
-    steps = steps or (min(2 * window - 1, 6) if window > 1 else 2)
-    given = [exact.largest_loss(program, pair, epsilon, radius=1) for pair in pairs]
-    found = max(given, key=lambda each: each.loss, default=None)
-    if found is None or found.loss <= epsilon * SURELY:
-        found = exact.search(program, looked.policy, looked.columns, steps, epsilon, seconds, seed)
-    if found.loss <= epsilon * SURELY:
-        return None
-    words = f"the transcript {list(found.transcript)} has the chances {found.chances[0]:.4g} and {found.chances[1]:.4g}"
-    return _verdict(looked, VIOLATES, found.loss, "exact", 0.0, pair=found.pair, words=words)
+    return finding(looked, VIOLATES, problem.loss * claim, "replay", 0.0, words=problem.words, pair=pair)
 
 
 def _statistical(
@@ -166,9 +136,9 @@ def verdict_of(looked: Subject, search: Callable[[], Found], error: float) -> Fi
     except FailureAt as failed:
         side = ("first", "second")[failed.side]
         words = f"it {_verb(failed.failure.kind)} on the {side} stream ({failed.failure})"
-        return _verdict(looked, FAILS, math.inf, "statistical", error, pair=failed.pair, words=words)
+        return finding(looked, FAILS, math.inf, "statistical", error, pair=failed.pair, words=words)
     outcome = VIOLATES if found.loss > float(bounds.claimed(bounds.promised(looked.policy))) else CLEAN
-    return _verdict(
+    return finding(
         looked,
         outcome,
         found.loss,

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.plain.blocks import Blocks
-from tidegate.mechanisms.shared_noise import SharingMechanism
+from tidegate.mechanisms.sharing import SharingMechanism
 from tidegate.structures.hierarchy import Hierarchy
 
 SCALES = ("scale", "sigma", "scales", "sample_scales", "feature_scale", "feature_scales", "coefficient_scale")
 
 
-def widened(mechanism: Mechanism, copies: int) -> Mechanism | None:
+def widened(mechanism: Any, copies: int) -> Any:
     """The same mechanism for so many copies of its columns, if copies are independent runs; else None."""
     if isinstance(mechanism, Blocks):
         inner = widened(mechanism.mechanism, copies)
@@ -37,7 +36,7 @@ def widened(mechanism: Mechanism, copies: int) -> Mechanism | None:
     return wide if same else None
 
 
-def _apart(mechanism: SharingMechanism, copies: int) -> Mechanism | None:
+def _apart(mechanism: SharingMechanism, copies: int) -> Any:
     """So many copies of one column whose units stay where they are: each has noise of the law of one column."""
     policy = mechanism.policy
     if mechanism.sharing is None:

@@ -270,29 +270,6 @@ def fit(first: Floats, second: Floats, width: int, shown: int = 0, steps: int = 
     )
 
 
-def by_values(first: Floats, second: Floats, width: int) -> float:
-    """How much likelier one value of a number with few values, such as a decision, seems on one side: a logarithm.
-
-    Less twice the standard error of both counts, so that few transcripts say little. It only ranks.
-    """
-    count = min(len(first), len(second))
-    both = cleaned(np.concatenate([first[:count], second[:count]]))
-    coded = [np.unique(column, return_inverse=True) for column in both.T]
-    few = [np.asarray(codes) for values, codes in coded if 1 < len(values) <= FEW_VALUES]
-    repeats = _pattern(both, tuple((at, at - width) for at in range(width, both.shape[1]))[:60])
-    few += [np.unique(repeats, return_inverse=True)[1]] if repeats.any() else []
-    if not few:
-        return 0.0
-    together = np.unique(np.stack(few), axis=1, return_inverse=True)[1].reshape(-1)  # decisions of all steps
-    best = 0.0
-    for codes in [*few, together]:
-        a, b = (np.bincount(side, minlength=int(codes.max()) + 1) for side in (codes[:count], codes[count:]))
-        for more, fewer in ((a, b), (b, a)):
-            ratio = (more - 2 * np.sqrt(more + 1.0)) / (fewer + 2 * np.sqrt(fewer + 1.0) + 1.0)
-            best = max(best, float(np.log(np.maximum(ratio, 1.0)).max()))
-    return best
-
-
 def _norms(first: Floats, second: Floats, width: int, values: int, end: int) -> list[directions.Norm]:
     """The norms that tell both sides apart most."""
     rows = [tuple(range(start, start + values)) for start in range(0, end - width + 1, width)]

@@ -15,14 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.mechanisms.losses import noise_losses, policy_change
-from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.sampled.fast import Fast
-from tidegate.mechanisms.shared_noise import Sharing, SharingMechanism
-from tidegate.mechanisms.tide.kernels import loop
+from tidegate.mechanisms.sharing import Sharing, SharingMechanism
+from tidegate.mechanisms.tide import plan
 from tidegate.mechanisms.tide.tide import Tide
 from tidegate.mechanisms.w_event.publishing import Publishing
 from tidegate.policy import Pure
@@ -81,7 +80,7 @@ class Price:
         return f"measurements that share noise lose {self.times:.4g} times what they are charged"
 
 
-def losses(mechanism: Mechanism, releases: Releases) -> tuple[Floats, list[Lost]] | None:
+def losses(mechanism: Any, releases: Releases) -> tuple[Floats, list[Lost]] | None:
     """What each step lost for itself, and what steps lost together; None where releases do not tell."""
     sharing = mechanism.sharing if isinstance(mechanism, SharingMechanism) else None
     if sharing is None:
@@ -97,13 +96,11 @@ def losses(mechanism: Mechanism, releases: Releases) -> tuple[Floats, list[Lost]
         grouping, change = mechanism.grouping, policy_change(mechanism)
         tests = 2 * change / grouping.threshold_scale + 4 * change / grouping.question_scale
         return nothing + tests, groups(mechanism, sharing, every)
-    plain = isinstance(mechanism, Uniform | Sample) or (
-        isinstance(mechanism, Fast) and not mechanism.blocks and not mechanism.printed
-    )
+    plain = isinstance(mechanism, Uniform | Sample) or (isinstance(mechanism, Fast) and not mechanism.blocks)
     return (nothing, groups(mechanism, sharing, fresh)) if plain else None
 
 
-def groups(mechanism: Mechanism, sharing: Sharing, at: Integers) -> list[Lost]:
+def groups(mechanism: Any, sharing: Sharing, at: Integers) -> list[Lost]:
     """What measurements at these steps lose together: those of one group of a cube, or all of a semiorder."""
     law: Any = sharing.law
     change = _change(mechanism)
@@ -121,7 +118,7 @@ def groups(mechanism: Mechanism, sharing: Sharing, at: Integers) -> list[Lost]:
     return found
 
 
-def undercharged(mechanism: Mechanism) -> Price | None:
+def undercharged(mechanism: Any) -> Price | None:
     """The law whose groups lose most against what they are charged, whatever is measured; None where none is shared."""
     if isinstance(mechanism, Blocks):
         return undercharged(mechanism.mechanism)
@@ -133,7 +130,7 @@ def undercharged(mechanism: Mechanism) -> Price | None:
     if isinstance(mechanism, Tide):
         tables = mechanism.choices
         if not tables.gaussian:
-            units, charges = tables.units, tables.shares[:, loop.CHARGE]
+            units, charges = tables.units, tables.shares[:, plan.CHARGE]
             priced = [(law, charge / units) for law, charge in zip(tables.laws, charges, strict=True)]
     elif mechanism.sharing is not None:
         priced, pays = (
@@ -154,12 +151,12 @@ def undercharged(mechanism: Mechanism) -> Price | None:
     return worst
 
 
-def _change(mechanism: Mechanism) -> float:
+def _change(mechanism: Any) -> float:
     """By how many grid units one unit of the policy changes a measurement."""
     change = policy_change(mechanism)
     return change * mechanism.measure.sensitivity if isinstance(mechanism, Publishing) else change
 
 
-def _columns_met(mechanism: Mechanism, sharing: Sharing, measurements: int) -> int:
+def _columns_met(mechanism: Any, sharing: Sharing, measurements: int) -> int:
     """In how many columns with noise of their own a unit can be at so many measurements."""
     return min(sharing.copies, measurements) if mechanism.policy.mobility == "moving" else 1

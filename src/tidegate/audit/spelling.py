@@ -60,7 +60,7 @@ def _whole(name: str, value: str) -> int:
 
 
 def read_options(words: Sequence[str]) -> dict[str, Any]:
-    """Parameters of a mechanism from words such as "calibration=paper" or "groups=((0,),(1,))"."""
+    """Parameters of a mechanism from words such as "noise=laplace" or "groups=((0,),(1,))"."""
     read: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -81,7 +81,7 @@ def read_subject(name: str, policy: str = "", options: Sequence[str] = (), colum
     Parameters
     ----------
     name
-        A mechanism of the catalogue or of another package, "zoo:NAME" for an animal, "module:Class" or "module:function"
+        A mechanism of the catalogue or of another package, "module:Class" or "module:function"
         for a mechanism or a callable of one's own.
     policy
         In words; see `read_policy`.
@@ -90,8 +90,6 @@ def read_subject(name: str, policy: str = "", options: Sequence[str] = (), colum
     columns
         Columns of the streams.
     """
-    if name.startswith("zoo:"):
-        return read_animal(name[4:])
     claimed = read_policy(policy or "event epsilon=1")
     found: Any = _imported(name) if ":" in name else find(name)
     if ":" in name and not (inspect.isclass(found) and issubclass(found, Mechanism)):
@@ -104,9 +102,7 @@ def read_subject(name: str, policy: str = "", options: Sequence[str] = (), colum
         kinds = [*catalogue(), *installed()]
         near = get_close_matches(name, kinds, 1)
         remedy = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(kinds)}"
-        raise InvalidParameter(
-            "mechanism", name, "the name of a mechanism, zoo:NAME or module:function", remedy
-        )
+        raise InvalidParameter("mechanism", name, "the name of a mechanism or module:function", remedy)
     kind: type[Mechanism] = found
     given = read_options(options)
     own = {field.name for field in fields(kind) if field.init} - {"policy"}
@@ -125,16 +121,6 @@ def read_subject(name: str, policy: str = "", options: Sequence[str] = (), colum
         ) from None
 
 
-def read_animal(name: str) -> Subject:
-    """An animal of the zoo, ready to be sampled."""
-    from tidegate.audit.subjects import subject
-    from tidegate.audit.zoo import find
-
-    found = subject(find(name).make(), None, name=name)
-    found.name = name
-    return found
-
-
 def spelt(name: str, policy: str, options: Sequence[str], columns: int) -> dict[str, Any]:
     """The same words, for a verdict."""
     return {"name": name, "policy": policy, "options": list(options), "columns": columns}
@@ -142,8 +128,6 @@ def spelt(name: str, policy: str, options: Sequence[str], columns: int) -> dict[
 
 def from_verdict(words: Mapping[str, Any]) -> Subject:
     """What a saved verdict was about."""
-    if "zoo" in words:
-        return read_animal(str(words["zoo"]))
     if "name" not in words:
         raise InvalidInput(
             "the verdict does not say how to make what it is about; name that as well, with its --policy: --replay FILE "

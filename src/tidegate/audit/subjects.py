@@ -1,6 +1,6 @@
 """What is audited: a mechanism or any callable stream → stream, and the cheapest honest way to run it often.
 
-Every transcript is one of a run of its own, and all of them are independent. Five ways, from the fastest:
+Every transcript is one of a run of its own, and all of them are independent. Four ways, from the fastest:
 
 columns
     Mechanisms that treat columns alike and independently: one run on many copies of the columns is as many
@@ -8,13 +8,10 @@ columns
 periods
     Adaptive OptStream: every period begins with a fresh threshold and a fresh sample, so one run on many copies
     of the stream, one after the other, is as many runs where a copy is a whole number of periods.
-loop
-    Budget Distribution and Budget Absorption: their own compiled loop, started afresh for each run
-    (`tidegate.audit.publishing`).
 direct
-    Mechanisms of the core: `begin` and `advance` for each run, without a log; courses open sessions.
+    `begin` and `advance` for each run, without a log.
 restart
-    Anything else: ``start()`` and one batch for each run, or one call of a callable.
+    Anything else: a session for each run, or one call of a callable.
 """
 
 from __future__ import annotations
@@ -31,13 +28,12 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.audit import direct
 from tidegate.audit.copies import places, widened
 from tidegate.audit.courses import AT_ONCE, MARKS, Course, laid_out, visible
 from tidegate.audit.neighbours import Counts
-from tidegate.audit.publishing import PublishingReplicas
-from tidegate.audit.session_courses import IN_SESSION, direct_transcripts
+from tidegate.core.mechanism import Mechanism
 from tidegate.errors import InvalidParameter
-from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.policy import Policy
 from tidegate.releases import Releases
 
@@ -252,26 +248,22 @@ class Configured:
 
     def __init__(
         self,
-        mechanism: Mechanism,
+        mechanism: Any,
         policy: Policy | None = None,
         name: str = "",
         course: Course | None = None,
     ) -> None:
-        self.on_core = hasattr(mechanism, "advance")
-        course = course or (IN_SESSION if self.on_core else AT_ONCE)
-        self.mechanism = mechanism
+        course = course or AT_ONCE
+        self.mechanism: Any = mechanism
         self.policy = policy or mechanism.policy
         self.columns = mechanism.columns
         self.name = name or type(mechanism).__name__
-        self.course, plain = course, course is AT_ONCE
+        self.course = course
         self._wide = widened(mechanism, 2)
-        self._replicas = PublishingReplicas.of(mechanism) if plain else None
-        self.way = "columns" if self._wide is not None else "loop" if self._replicas else "restart"
-        # a session costs ten times as much as what it runs: without courses that need one, the mechanism is called itself
-        self._direct = course is IN_SESSION and self.way == "restart"
-        periodic = self.way == "restart" and course in (AT_ONCE, IN_SESSION)
-        self._period = mechanism.independent_period if periodic else 0
-        self._cache: dict[int, Mechanism] = {}
+        # a session costs ten times as much as what it runs
+        self.way = "columns" if self._wide is not None else "direct" if course is AT_ONCE else "restart"
+        self._period = self.mechanism.independent_period if self.way == "direct" else 0
+        self._cache: dict[int, Any] = {}
         self._layouts: dict[int, Layout] = {}
         self._lengths: dict[int, int] = {}
 
@@ -282,10 +274,8 @@ class Configured:
                 return self._by_columns(stream, count)
             if self._period and len(stream) % self._period == 0 and not self.layout(len(stream)).steps:
                 return self._by_periods(stream, count)
-            if self._replicas is not None:
-                return self._replicas.sample(stream, count)
-            if self._direct and self.layout(len(stream)).shown:
-                return direct_transcripts(self.mechanism, stream, count)
+            if self.way == "direct" and self.layout(len(stream)).shown:
+                return self._directly(stream, count, late)
             return self._by_restart(stream, count, late)
         except Failure:
             raise
@@ -296,8 +286,6 @@ class Configured:
         """Whether values have the scale that their step states; tried on a stream of zeros of that length."""
         if self.way == "columns":
             return Layout()
-        if self._replicas is not None:
-            return Layout(self.columns, self.columns + 1)
         if steps not in self._layouts:
             self._layouts[steps] = self._tried(steps)
         return self._layouts[steps]
@@ -355,6 +343,14 @@ class Configured:
             pieces.append(seen.reshape(copies, -1))
         return np.concatenate(pieces)
 
+    def _directly(self, stream: Counts, count: int, late: Late | None) -> Floats:
+        parts: list[Floats] = []
+        for start in range(0, count, FEWEST):
+            parts.append(direct.transcripts(self.mechanism, stream, min(FEWEST, count - start), MARKS))
+            if late is not None and late():
+                break
+        return np.concatenate(parts)
+
     def _by_restart(self, stream: Counts, count: int, late: Late | None) -> Floats:
         rows: list[Floats] = []
         marks = self.layout(len(stream)).shown > 0
@@ -379,10 +375,10 @@ def subject(
     audited: Mechanism | Call | Subject, policy: Policy | None, columns: int = 1, name: str = ""
 ) -> Subject:
     """Make something auditable."""
-    if isinstance(audited, Mechanism):
-        return Configured(audited, policy, name)
     if isinstance(audited, Subject):
         return audited
+    if hasattr(audited, "advance"):
+        return Configured(audited, policy, name)
     if callable(audited) and policy is not None:
         return Callee(audited, policy, columns, name or getattr(audited, "__name__", "callable"))
     raise InvalidParameter(
@@ -391,3 +387,19 @@ def subject(
         "a mechanism, or a callable together with the policy that it claims to keep",
         "write audit(function, policy=WEvent(...))",
     )
+
+
+def longest(mechanism: Any) -> int:
+    """How many steps a stream may have: the policy's horizon, or the mechanism's own where it ends there."""
+    horizon = mechanism.policy.horizon or 10**9
+    own = getattr(mechanism, "horizon", None)
+    return min(horizon, own) if own and not _goes_on(mechanism, own) else horizon
+
+
+def _goes_on(mechanism: Any, steps: int) -> bool:
+    """Whether a run goes on after the end of its own horizon."""
+    try:
+        mechanism.public(mechanism.begin(1), 1, steps + 1)
+    except Exception:
+        return False
+    return True

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.bench.metrics import cut_errors, interval_of_mean
+from tidegate.core.session import Session
 from tidegate.errors import TidegateError
 from tidegate.mechanisms import Mechanism
 from tidegate.noise import install
@@ -137,7 +138,7 @@ def errors(mechanism: Mechanism, truth: Matrix) -> dict[str, tuple[float, float]
     >>> sorted(errors(Uniform(WEvent(epsilon="1", w=2)), np.ones((50, 1), dtype=np.int64)))
     ['at once', 'running sums', 'window sums']
     """
-    releases = mechanism.start().push_batch(truth)
+    releases = Session(mechanism).push_batch(truth)
     if mechanism.statistic == "sums":
         return {SUMS: cut_errors(releases.values, np.cumsum(truth, axis=0))}
     if mechanism.statistic == "windows":

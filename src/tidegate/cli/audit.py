@@ -15,17 +15,15 @@ if TYPE_CHECKING:
     from tidegate.audit import Finding
 
 EXAMPLE = (
-    'Example: tidegate audit BudgetAbsorption --policy "w-event epsilon=3 window=2" --set calibration=paper '
-    "--picture loss.png --save verdict.json"
+    'Example: tidegate audit BudgetAbsorption --policy "w-event epsilon=3 window=2" --set noise=laplace '
+    "--save verdict.json"
 )
 
 
 def audit(
     mechanism: Annotated[
         str,
-        typer.Argument(
-            help="A mechanism by name, module:Class or module:function for your own, or zoo:NAME for a broken one."
-        ),
+        typer.Argument(help="A mechanism by name, or module:Class or module:function for your own."),
     ] = "",
     policy: Annotated[
         str,
@@ -49,27 +47,22 @@ def audit(
     replay: Annotated[
         Path | None, typer.Option(help="Repeat the proof of a saved verdict on fresh transcripts.")
     ] = None,
-    picture: Annotated[
-        Path | None, typer.Option(help="Draw the loss found against the claim into this PNG file.")
-    ] = None,
     as_json: Machine = False,
 ) -> None:
     """Search for a pair of streams and an event that refute a privacy claim.
 
-    Pairs of neighbouring streams are built from the policy. The account is replayed, small cases are enumerated,
-    and events are learnt and then proved on fresh transcripts. Ends with exit code 1 if the claim was refuted, or if
-    the mechanism crashes, hangs or changes the shape of what it releases.
+    Pairs of neighbouring streams are built from the policy. The account is replayed, and events are learnt and then
+    proved on fresh transcripts. Ends with exit code 1 if the claim was refuted, or if the mechanism crashes, hangs or
+    changes the shape of what it releases.
     """
     from tidegate.audit import spelling
     from tidegate.audit.auditor import audit as run_audit
     from tidegate.audit.verdicts import CLEAN, Finding
     from tidegate.errors import InvalidParameter
-    from tidegate.runtime.files import PNG, check_earlier
+    from tidegate.sinks.files import check_earlier
 
     if not mechanism and replay is None:
         raise InvalidParameter("mechanism", mechanism, "given, or else --replay", "name one of the two")
-    if picture is not None:
-        check_earlier("picture", picture, "picture", PNG)
     if save is not None:
         check_earlier("save", save, "verdict", b'{\n "version"')
     if not 0 < minutes <= 1440:
@@ -93,13 +86,7 @@ def audit(
             options = parameters or []
             subject = spelling.read_subject(mechanism, policy, options, columns)
             verdict = run_audit(subject, seconds=60 * minutes, error=error, steps=steps, progress=show)
-            animal = mechanism.startswith("zoo:")
-            words = spelling.spelt(mechanism, policy, options, columns)
-            verdict.subject = {"zoo": mechanism[4:]} if animal else words
-        if picture is not None:
-            from tidegate.audit.pictures import draw_verdict
-
-            draw_verdict(verdict, picture)
+            verdict.subject = spelling.spelt(mechanism, policy, options, columns)
     if save is not None:
         verdict.save(save)
     if as_json:

@@ -60,8 +60,8 @@ def bench(
     By default each mechanism is a tuned variant: a plan that knows an order of magnitude chooses its parameters and the
     law of its noise, and the oracle's error is that of the best parameters in hindsight. With --as-published it is the
     algorithm of its paper, in the sound calibration. Every parameter is printed and written. The same code makes the
-    benchmark of docs/repro.md. True values are read and errors are printed without noise: unless the data are public,
-    what comes out is for the inside only, and says so.
+    benchmark of docs/experiments/papers.md. True values are read and errors are printed without noise: unless the data
+    are public, what comes out is for the inside only, and says so.
     """
     from tidegate.bench.own_stream import INSIDE, compare
     from tidegate.cli.progress import stages

@@ -26,22 +26,24 @@ def card(
 ) -> None:
     """Print the card of a deployment, as JSON or as a record for the public registry.
 
-    Reads the configuration, and from the ledger how the stream was amended; no record of the data. The registry also asks
+    Reads the configuration, and from the log how the stream was amended; no record of the data. The registry also asks
     for what only the owner knows: keys of [about], and a refusal names those that are missing.
     """
     from tidegate.config import read_queries
     from tidegate.config.places import check_output
     from tidegate.errors import InvalidParameter
-    from tidegate.runtime.card import card_of_all
-    from tidegate.runtime.plain_yaml import to_yaml
-    from tidegate.runtime.registry import history_of, registry_record, write_record
+    from tidegate.report.card import card_of_all
+    from tidegate.report.learnt import read_clips
+    from tidegate.report.plain_yaml import to_yaml
+    from tidegate.report.registry import recorded_history, registry_record, write_record
 
     if out is not None and not registry:
         raise InvalidParameter(
             "out", str(out), "used with --registry", "redirect the JSON, or use release --card"
         )
     queries = read_queries(config, follow=True)
-    history = history_of(queries)
+    read_clips(queries)
+    history = recorded_history(queries)
     if not registry:
         typer.echo(json.dumps(card_of_all(queries.parts, history), indent=2, ensure_ascii=False))
         return

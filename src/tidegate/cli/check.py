@@ -32,7 +32,7 @@ def check(
     """
     from tidegate.config import read_queries
     from tidegate.errors import TidegateError, without_secrets
-    from tidegate.runtime.wording import Words
+    from tidegate.report.wording import Words
 
     found: list[tuple[str, bool, str]] = []
 
@@ -115,12 +115,22 @@ def _source(queries: Queries) -> str:
 
 def _ledger(queries: Queries) -> str:
     """Whether the ledger is that of this configuration, or can be made."""
-    from tidegate.ledger.postgres import is_url, replication
-    from tidegate.runtime.streams import opened
+    from tidegate.core.postgres_log import is_url
+    from tidegate.errors import InvalidInput
+    from tidegate.pipeline import read_stream
+    from tidegate.pipeline.logs import log_exists, refuse_earlier_in_database, replication
 
-    with opened(queries) as streams:
-        step = streams.step
-    words = f"it stands at step {step:,}" if step else "a new one will be made"
+    if is_url(queries.ledger):
+        refuse_earlier_in_database(queries.ledger)
+    if log_exists(queries.ledger):
+        with read_stream(queries) as stream:
+            words = f"it stands at step {stream.step:,}"
+    else:
+        words, folder = "a new one will be made", Path(queries.ledger).absolute().parent
+        if not is_url(queries.ledger) and not os.access(folder, os.W_OK):
+            raise InvalidInput(
+                f"the folder {folder} cannot be written; change its rights, or name another ledger."
+            )
     warning = replication(queries.ledger) if is_url(queries.ledger) else ""
     return f"{words}; {warning}." if warning else f"{words}."
 

@@ -12,7 +12,7 @@ from tidegate.cli.options import Machine
 from tidegate.cli.targets import Target, check_target
 
 if TYPE_CHECKING:
-    from tidegate.runtime.copies import Copied
+    from tidegate.pipeline.backup import Copied
 
 BACKUP_EXAMPLE = "Example: tidegate ledger backup tidegate.ledger backups/"
 RESTORE_EXAMPLE = (
@@ -27,26 +27,37 @@ def backup(
     place: Annotated[
         str,
         typer.Argument(
-            help="A new file, or a folder for copies named by their last row; one that ends with / is made."
+            help="A new file, or a folder for copies named by their last commit; one that ends with / is made."
         ),
     ],
+    secrets: Annotated[
+        bool,
+        typer.Option(
+            "--secrets",
+            help="Also copy state, position and records of open steps. Whoever reads the copy then reads raw counts.",
+        ),
+    ] = False,
     as_json: Machine = False,
 ) -> None:
-    """Copy a ledger while its stream goes on, and check every charge and release of the copy.
+    """Copy a ledger while its stream runs, and recompute every charge of the copy.
 
-    A copy of the file by other means lacks what SQLite still holds in its log. Keep copies as you keep the ledger:
-    they hold its state, and are readable by their owner only.
+    A copy of the file by other means lacks what SQLite has in its write-ahead log. A copy has no state: a stream that is
+    restored from it is silent until no window contains a step from before.
     """
     from tidegate.cli.progress import stages
-    from tidegate.runtime.copies import back_up
+    from tidegate.core.postgres_log import is_url
+    from tidegate.errors import InvalidParameter
+    from tidegate.pipeline.backup import back_up
 
+    if is_url(ledger):
+        raise InvalidParameter("ledger", "in PostgreSQL", "a file", "back up its database with pg_dump")
     check_target(ledger)
     target = Path(place)
     if place.endswith("/") and not target.exists():
         target.mkdir(mode=0o700, parents=True)
     with stages(1, quiet=as_json) as begin:
-        begin("copying and replaying all charges")
-        found = back_up(ledger, target)
+        begin("copying and recomputing all charges")
+        found = back_up(Path(ledger), target, secrets=secrets)
     _say(found, "backed up" if found.made else "nothing new since this copy", as_json)
 
 
@@ -55,50 +66,44 @@ def restore(
     ledger: Annotated[Path, typer.Argument(help="The ledger's file, where there must be none.")],
     head: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A head kept outside: a receipt, a published account, or what `ledger head` printed."
-        ),
+        typer.Option(help="A head kept outside: a receipt, a published head, or what `ledger head` printed."),
     ] = None,
     as_json: Machine = False,
 ) -> None:
     """Put a copy in the place of a lost ledger, if it has forgotten nothing that was released.
 
-    Every charge is replayed, and the copy is compared with heads that were kept outside. One that is older than a head is
-    refused with what is lost: whoever went on with it would spend the same budget twice.
+    Every charge is recomputed, and the copy is compared with heads that were kept outside. One that is older than a head
+    is refused: whoever continued it would spend the same budget twice.
     """
     from tidegate.cli.progress import stages
-    from tidegate.runtime.copies import restore as put_back
-    from tidegate.runtime.heads import read_head
+    from tidegate.pipeline.backup import restore as put_back
+    from tidegate.pipeline.heads import read_head
 
     check_target(str(copy))
     heads = [read_head(text) for text in head or ()]
     with stages(1, quiet=as_json) as begin:
-        begin("replaying all charges")
+        begin("recomputing all charges")
         found = put_back(copy, ledger, heads)
     _say(found, "restored", as_json)
     if not heads and not as_json:
         typer.echo(
-            "compared with no head: the next start compares it with the receipt of its output, as every start does"
+            "compared with no head: the next start needs the receipts of all outputs, and compares it with them"
         )
 
 
 def head(ledger: Target, as_json: Machine = False) -> None:
-    """Print the number and the hash of a ledger's last row, to be kept somewhere else.
+    """Print the number and the hash of a ledger's last commit, to be kept somewhere else.
 
-    `tidegate ledger verify --head` tells later whether the ledger still has that row. Also while a stream is running.
+    `tidegate ledger verify --head` tells later whether the ledger still has that commit. Also while a stream is running.
     """
-    from tidegate.runtime.heads import head_of
-    from tidegate.runtime.store import open_durable
+    from tidegate.pipeline.heads import head_of
+    from tidegate.pipeline.logs import LogReader
 
     check_target(ledger)
-    with open_durable(ledger, read_only=True) as opened:
-        found = head_of(opened)
-    if as_json:
-        typer.echo(
-            json.dumps({"head": str(found), "rows": found.rows, "hash": found.hash, "step": found.step})
-        )
-    else:
-        typer.echo(str(found))
+    with LogReader(ledger) as log:
+        found = head_of(log.rows(), log.shown)
+    text = f"{found['commit']}:{found['head']}"
+    typer.echo(json.dumps({"text": text, **found}) if as_json else text)
 
 
 def prune(
@@ -108,53 +113,47 @@ def prune(
     archives: Annotated[Path, typer.Argument(help="A folder for archives.")],
     keep: Annotated[
         int | None,
-        typer.Option(help="How many of the last steps stay; by default twice a window, and at least 1,000."),
+        typer.Option(help="How many of the last steps stay; by default 1,000, and always a window."),
     ] = None,
     as_json: Machine = False,
 ) -> None:
-    """Move old charges and releases into an archive that verifies by itself, so that the ledger stays small.
+    """Move old releases into an archive, so that the ledger stays small.
 
-    What windows, sinks and the chain of hashes need stays. An archive has no state and no rows of open steps; nothing is
-    added to it. `tidegate ledger verify --archive` proves that archives and ledger are one account from the first row on.
+    All charges stay, with the hashes of all releases. Only releases move that every sink has. An archive has no state and
+    no rows of open steps. `tidegate ledger verify --archive` compares archives with the hashes in the ledger.
     """
     from tidegate.cli.progress import stages
     from tidegate.config import read_queries
-    from tidegate.runtime.streams import prune_streams
+    from tidegate.pipeline.pipeline import prune as archive_old
 
     settings = read_queries(config)
+    archives.mkdir(mode=0o700, parents=True, exist_ok=True)
     with stages(1, quiet=as_json) as begin:
-        begin("archiving and replaying all charges")
-        found = prune_streams(settings, archives, keep=keep)
+        begin("archiving")
+        found = archive_old(settings, archives, keep=keep)
     if as_json:
-        facts = {
-            "archive": None if found is None else str(found.archive.path),
-            "rows": 0 if found is None else found.rows,
-            "releases": 0 if found is None else found.number,
-            "step": 0 if found is None else found.step,
-        }
-        typer.echo(json.dumps(facts, indent=2))
+        typer.echo(json.dumps({"archive": None if found is None else str(found)}, indent=2))
     elif found is None:
         typer.echo("nothing to archive: windows, sinks or --keep need all that there is")
     else:
-        typer.echo(
-            f"archived: rows 1 to {found.rows:,} and the releases up to step {found.step:,} are in {found.archive.path}"
-        )
+        typer.echo(f"archived: {found}")
+        if settings.first.run.archives is None:
+            typer.echo(f'write archives = "{archives}" in [run], where releases are looked for from now on')
 
 
-def _say(found: Copied, words: str, as_json: bool) -> None:
-    verdict = found.verdict
+def _say(copied: Copied, words: str, as_json: bool) -> None:
+    found = copied.found
     if as_json:
         facts = {
-            "file": str(found.path),
-            "made": found.made,
-            "head": str(found.head),
-            "rows": found.head.rows,
-            "step": found.head.step,
-            "releases": verdict.releases,
-            "verdict": str(verdict),
+            "file": str(copied.path),
+            "made": copied.made,
+            "head": str(copied.head),
+            "commits": found.commits,
+            "step": found.step,
+            "verdict": str(found),
         }
         typer.echo(json.dumps(facts, indent=2))
         return
-    typer.echo(f"{words}: {found.path}")
-    typer.echo(str(verdict))
-    typer.echo(f"head {found.head}")
+    typer.echo(f"{words}: {copied.path}")
+    typer.echo(str(found))
+    typer.echo(f"head {copied.head}")

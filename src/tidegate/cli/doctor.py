@@ -122,23 +122,24 @@ def _noise() -> str | None:
 
 
 def _ledger() -> str | None:
-    """Release in a ledger on disk, open it again, go on, and check the account."""
+    """Release in a ledger on disk, open it again, continue, and recompute it."""
     import tempfile
+    from pathlib import Path
 
     import tidegate as tg
+    from tidegate.core.verify import verify
     from tidegate.mechanisms import Uniform
+    from tidegate.pipeline.logs import rows_of
 
     mechanism = Uniform(tg.WEvent(epsilon="1", w=3), columns=2)
     with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "doctor.ledger"
         for step in (1, 2):
-            with tg.open(mechanism, f"{folder}/doctor.ledger") as run:
-                run.push([0, 0], step=step)
-                verdict = run.verify()
-    return (
-        None
-        if verdict.ok
-        else "the account of a trial does not hold; check the disk of the temporary folder."
-    )
+            with tg.open(mechanism, place) as session:
+                session.push([0, 0], step=step)
+        found = verify(rows_of(place))
+    fine = found.ok and found.step == 2
+    return None if fine else "the ledger of a trial does not hold; check the disk of the temporary folder."
 
 
 def _words(facts: dict[str, Any]) -> str:

@@ -18,16 +18,20 @@ def explain(
     config: Annotated[Path, typer.Argument(help="The configuration.")],
     as_json: Machine = False,
 ) -> None:
-    """Say in sentences what is published, who is protected when and how well, and what is taken for granted.
+    """Say in sentences what is published, who is protected when and how well, and what is assumed.
 
-    Reads the configuration and the files that it names (tables, specifications); no record, and no ledger.
+    Reads the configuration and the files that it names (tables, specifications), and from the log where values are
+    clipped, if that is learnt; no record.
     """
     import textwrap
 
     from tidegate.config import read_queries
-    from tidegate.runtime.explanation import explain as sentences
+    from tidegate.report.explanation import explain as sentences
+    from tidegate.report.learnt import read_clips
 
-    found = sentences(read_queries(config, follow=True))
+    queries = read_queries(config, follow=True)
+    read_clips(queries)
+    found = sentences(queries)
     if as_json:
         typer.echo(json.dumps({"sentences": found}, indent=2, ensure_ascii=False))
         return

@@ -99,7 +99,8 @@ def init(
         list[str] | None,
         typer.Option(
             help="One of several statistics under one budget, in place of --aggregate and its bounds; may be given "
-            "several times: 'name=revenue aggregate=sum value=amount clip=0,200'."
+            "several times: 'name=revenue aggregate=sum value=amount clip=0,200'; clipped=1/20 adds how many values "
+            "are clipped, for that share of the budget."
         ),
     ] = None,
     max_change: Annotated[
@@ -237,7 +238,7 @@ def init(
 
 def in_words(config: Config, wrong: float) -> str:
     """How far released values will be off, in the unit of the values."""
-    from tidegate.runtime.wording import Words
+    from tidegate.report.wording import Words
 
     query = config.query
     shown = f"{wrong:,.0f}" if wrong >= 100 else f"{wrong:.3g}"

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from tidegate.config import Config, Queries
-    from tidegate.runtime import Chunk, Stream, Streams
-    from tidegate.runtime.pulse import Pulse
+    from tidegate.pipeline import Pipeline
+    from tidegate.pipeline.status import Pulse
+    from tidegate.sinks.chunks import Chunk
 
 LAST = 6  # releases that are shown
 WIDEST = 6  # columns that are shown
@@ -29,7 +30,7 @@ class Silent:
     def stage(self, words: str) -> None:
         """Nothing."""
 
-    def begin(self, stream: Stream) -> None:
+    def begin(self, pipeline: Pipeline, query: str) -> None:
         """Nothing."""
 
     def released(self, chunk: Chunk) -> None:
@@ -56,7 +57,8 @@ class View(Silent):
         self.live = live
         self.words = "starting"
         self.wait = ""
-        self.stream: Stream | None = None
+        self.step: int | None = None  # the last one that was committed; None before the stream is open
+        self.pipeline: Pipeline | None = None
         self.first = 0
         self.begun = time.monotonic()
         self.last: deque[tuple[int, list[float], str]] = deque(maxlen=LAST)
@@ -69,21 +71,26 @@ class View(Silent):
         """What is being done."""
         self.words = words
 
-    def begin(self, stream: Stream) -> None:
+    def begin(self, pipeline: Pipeline, query: str) -> None:
         """The stream is open."""
-        self.stream, self.first = stream, stream.step
+        self.pipeline, self.query = pipeline, query
         self._measure()
+        self.first = self.step or 0
 
     def _measure(self) -> None:
-        """Ask the ledger here and not while drawing, which another thread does."""
-        assert self.stream is not None
-        ledger = self.stream.store.account
-        self.spent = min(float(ledger.spent() / (ledger.unit * ledger.units)), 1.0)
+        """Ask the session here and not while drawing, which another thread does."""
+        assert self.pipeline is not None
+        session, limit = self.pipeline.session, self.pipeline.released[self.query].units
+        self.step = session.steps[self.query]
+        self.spent = min(session.spent[self.query] / limit, 1.0)
 
     def released(self, chunk: Chunk) -> None:
         """Releases have left."""
         from tidegate.releases import Status
 
+        self._measure()
+        if not len(chunk):
+            return
         self.words = ""
         answers = self.config.query.answers(chunk.values[-LAST:, :])
         for step, values, status in zip(chunk.step[-LAST:], answers, chunk.status[-LAST:], strict=True):
@@ -92,7 +99,6 @@ class View(Silent):
         lateness = self.config.steps.lateness
         assert isinstance(lateness, int)
         self.lag = time.time() - closed - lateness
-        self._measure()
 
     def say(self, sentence: str) -> None:
         """One line that stays."""
@@ -126,8 +132,7 @@ class View(Silent):
 
     def _facts(self) -> RenderableType:
         facts = facts_table()
-        stream = self.stream
-        step = stream.step if stream is not None else 0
+        step = self.step or 0
         total = self.config.steps.count
         pace = (step - self.first) / max(time.monotonic() - self.begun, 1e-9)
         words = (
@@ -136,7 +141,7 @@ class View(Silent):
             + (f"   {pace:,.1f}/s" if step > self.first else "")
         )
         facts.add_row("Steps", words + (f"   {self.words} …" if self.words else ""))
-        if stream is not None:
+        if self.step is not None:
             facts.add_row("Window", self._gauge())
         if self.live and self.lag is not None:
             lag = (
@@ -168,7 +173,7 @@ class Watcher:
     def released(self, chunk: Chunk) -> None:
         """Releases have left."""
         self.view.released(chunk)
-        self._watchers.released(chunk)
+        self._watchers.released()
 
     def waiting(self, sentence: str) -> None:
         """A sink cannot be reached, or can again."""
@@ -185,7 +190,7 @@ class Watchers:
         self.each = {name: Watcher(view, self) for name, view in views.items()}
         self.stage, self.say = self.first.stage, self.first.say
         self.pulse: Pulse | None = None
-        self._streams: Streams | None = None
+        self._pipeline: Pipeline | None = None
 
     @contextmanager
     def of(self, pulse: Pulse) -> Iterator[Pulse]:
@@ -211,18 +216,18 @@ class Watchers:
         self.pulse.end("failed", sentence)
         self.first.failed(sentence)
 
-    def begin(self, streams: Streams) -> None:
-        """The streams are open."""
-        self._streams = streams
-        for view, stream in zip(self.views.values(), streams.streams, strict=True):
-            view.begin(stream)
+    def begin(self, pipeline: Pipeline) -> None:
+        """The stream is open."""
+        self._pipeline = pipeline
+        for name, view in self.views.items():
+            view.begin(pipeline, name)
         if self.pulse is not None:
-            self.pulse.begin(streams)
+            self.pulse.begin(pipeline)
 
-    def released(self, chunk: Chunk) -> None:
+    def released(self) -> None:
         """Releases of a query have left."""
-        if self.pulse is not None and self._streams is not None:
-            self.pulse.released(chunk, self._streams)
+        if self.pulse is not None and self._pipeline is not None:
+            self.pulse.released(self._pipeline)
 
     def waiting(self, sentence: str) -> None:
         """The source cannot be reached, or can again."""
@@ -242,7 +247,7 @@ def watching(queries: Queries, *, live: bool, quiet: bool) -> Iterator[Watchers]
 
     console: Console = Console(stderr=True)
     if queries.first.run.log == "json":
-        from tidegate.runtime.journal import Journal
+        from tidegate.pipeline.journal import Journal
 
         names = [config.name for config in queries.parts]
         yield Watchers({name: Journal(name if queries.listed else "") for name in names})

@@ -28,13 +28,17 @@ def mechanism(
     folder: Annotated[
         Path | None, typer.Option(help="Where it goes; by default a folder of that name here.")
     ] = None,
+    decides: Annotated[
+        bool,
+        typer.Option("--decides", help="Write one that decides in a compiled loop which steps it publishes."),
+    ] = False,
     as_json: Machine = False,
 ) -> None:
     """Write a mechanism that works, its tests, a proof page to be written, and a package that Tidegate finds.
 
-    The mechanism passes the conformance suite and an audit as it is; the test of its proof fails until the page has
-    been read and accepted. Once installed (pip install -e FOLDER) it can be named in tidegate.toml, and `plan`, `bench`
-    and `audit` know it.
+    The mechanism is one file: configuration, state, charges and releases. It passes all checks and an audit as it is;
+    the test of its proof fails until the page has been read and accepted. Once installed (pip install -e FOLDER) it can
+    be named in tidegate.toml, and `plan`, `bench` and `audit` know it.
     """
     from importlib import resources
 
@@ -50,7 +54,7 @@ def mechanism(
     module = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     home = folder or Path(module.replace("_", "-"))
     contents = {
-        f"{module}.py": "mechanism",
+        f"{module}.py": "deciding" if decides else "mechanism",
         f"test_{module}.py": "test",
         f"docs/proofs/{module}.md": "proof",
         "pyproject.toml": "project",

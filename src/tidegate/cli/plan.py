@@ -12,12 +12,16 @@ from tidegate.cli.options import Machine
 from tidegate.cli.progress import following, release_of
 
 if TYPE_CHECKING:
-    from tidegate.config import Config
+    import numpy as np
+    import numpy.typing as npt
+
+    from tidegate.config import Config, Queries
     from tidegate.plan import Plan, StreamModel
     from tidegate.plan.predict import Prediction
     from tidegate.policy import Policy
 
 EXAMPLE = "Example: tidegate plan tidegate.toml --target 5%"
+NEXT = 3  # mechanisms that are named beside the best one
 STATES = {"status", "scale", "spent"}  # what the header of a released file has
 
 
@@ -66,14 +70,12 @@ def plan(
     public: Annotated[
         bool, typer.Option("--public", help="The file is public data, although Tidegate did not release it.")
     ] = False,
-    delay: Annotated[int, typer.Option(help="How many steps a value may be late.")] = 0,
-    picture: Annotated[
-        Path | None, typer.Option(help="Draw error against ε and w into this PNG file.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="One made-up stream, no curves.")] = False,
+    delay: Annotated[int, typer.Option(help="Allow values that arrive up to so many steps late.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="One made-up stream instead of three.")] = False,
     every: Annotated[
         bool, typer.Option("--all", help="Show every setting that was tried, not the best of each mechanism.")
     ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show a table of all mechanisms.")] = False,
     as_json: Machine = False,
 ) -> None:
     """Predict the error of every mechanism from public knowledge, and recommend one.
@@ -86,28 +88,20 @@ def plan(
     from tidegate.exact import whole
     from tidegate.mechanisms import chosen
     from tidegate.plan import Description, make_plan
-    from tidegate.plan.picture import draw_plan
     from tidegate.plan.target import reach, read_target
     from tidegate.policy import Event, WEvent
-    from tidegate.runtime.files import PNG, check_earlier
 
     whole("delay", delay, least=0)
     if config is not None and query is None and _several(config):
-        if target is not None or picture is not None or released is not None:
+        if target is not None or released is not None:
             raise InvalidParameter(
                 "query",
                 None,
-                "one of several for a target, a picture or a file",
+                "one of several for a target or a file",
                 "write --query with its name",
             )
         plan_of_all(config, level, delay, as_json=as_json)
         return
-    if picture is not None:
-        check_earlier("picture", picture, "picture", PNG)
-    if picture is not None and quick:
-        raise InvalidParameter(
-            "picture", str(picture), "absent with --quick", "drop --quick: the curves take a while"
-        )
     wanted = None if target is None else read_target(target)
     common: dict[str, Any] = {"epsilon": epsilon, "max_change": max_change, "adjacency": adjacency}
     policy: Policy = WEvent(w=window, **common) if window != 1 else Event(**common)
@@ -121,24 +115,25 @@ def plan(
                 "absent for means and quantiles, which are not what is measured",
                 "describe the stream with --level",
             )
-        released = (settings.released if level is None else None) if released is None else released
     weight = settings.count_weight if config is not None else None  # of one record, where a mean is asked for
     records = 100.0 if level is None else level
     stream: StreamModel
+    known = config is not None and released is None and level is None and settings.profile is not None
     if released is not None:
         stream = read_profile(released, season, public=public)
+    elif known:
+        assert settings.profile is not None
+        stream = settings.profile
     else:
         size = level if level is not None else (100.0 if config is None else settings.level)
         if weight is not None:
             size = records * weight
         stream = Description(size, columns, season, daily, weekly, noise, memory)
     kinds = chosen()
-    with stages(len(kinds) + 2, quiet=as_json) as tell:
-        made = make_plan(policy, stream, runs=1 if quick else 3, curves=not quick, tell=tell, kinds=kinds)
+    with stages(len(kinds), quiet=as_json) as tell:
+        made = make_plan(policy, stream, runs=1 if quick else 3, tell=tell, kinds=kinds)
     if weight is not None:
         made = made.of_means(records)
-    if picture is not None:
-        draw_plan(made, picture)
     facts = facts_of(made, delay)
     if weight is not None:
         facts["reasons"].insert(
@@ -146,7 +141,9 @@ def plan(
             f"These are errors of a mean of {records:,.0f} records; twice as many halve them. "
             "Say with --level how many records a step has.",
         )
-    elif config is not None and released is None and level is None and not settings.level_is_said:
+    elif (
+        config is not None and not known and released is None and level is None and not settings.level_is_said
+    ):
         facts["reasons"].insert(
             0, f"Nothing is known of the size of a value, and {size:,.0f} was taken: say it with --level."
         )
@@ -169,10 +166,11 @@ def plan(
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
-        _print(made, facts, delay, every)
-        typer.echo(f"\nPaste into {config or 'tidegate.toml'}:\n\n{facts['config']}\n")
-        if picture is not None:
-            typer.echo(f"The picture is in {picture}.")
+        if verbose or every:
+            _print(made, facts, delay, every)
+        else:
+            _print_best(made, facts, delay)
+        typer.echo(f"Paste into {config or 'tidegate.toml'}:\n{facts['config']}")
         typer.echo(following("tidegate", "init", "events.csv") if config is None else release_of(config))
 
 
@@ -201,13 +199,13 @@ def plan_of_all(file: Path, level: float | None, delay: int, *, as_json: bool) -
             settings = read_settings(file, part.name)
             weight, size = settings.count_weight, settings.level if level is None else level
             stream: StreamModel
-            if settings.released is not None and level is None:
-                stream = read_profile(settings.released, settings.season, public=False)
+            if settings.profile is not None and level is None:
+                stream = settings.profile
             else:
                 said = said and (level is not None or settings.level_is_said)
                 size = size if weight is None else size * weight
                 stream = Description(size, settings.columns, settings.season)
-            made = make_plan(settings.policy, stream, runs=1, curves=False, tell=tell, kinds=chosen())
+            made = make_plan(settings.policy, stream, runs=1, tell=tell, kinds=chosen())
             if weight is not None:
                 made = made.of_means(size / weight)
             found[part.name] = facts_of(made, delay) | {"share": show(part.share)}
@@ -235,7 +233,7 @@ class Settings(NamedTuple):
     policy: Policy
     columns: int
     season: int | None
-    released: Path | None
+    profile: StreamModel | None
     level: float
     level_is_said: bool
     remark: str = ""
@@ -244,18 +242,20 @@ class Settings(NamedTuple):
 
 
 def read_settings(file: Path, name: str | None = None) -> Settings:
-    """Policy, columns and clock of a configuration, and the file of its releases if there is one."""
+    """Policy, columns and clock of a configuration, and what its stream has released, if it has begun."""
+    from tidegate.config import read_queries
     from tidegate.config.auto import steps_of_a_day
     from tidegate.config.queries import read_query
-    from tidegate.runtime.accuracy import likely_level, step_seconds
-    from tidegate.runtime.learnt import at_what_was_learnt
+    from tidegate.report.accuracy import likely_level, step_seconds
+    from tidegate.report.learnt import at_what_was_learnt, read_clips
 
-    config = read_query(file, name, follow=True)  # a plan needs no end
+    read_query(file, name, follow=True)  # refuses several queries without a name; a plan needs no end
+    queries = read_queries(file, follow=True)
+    config = queries.editions[-1][0] if name is None else queries.part(name)
+    read_clips(queries)
     season = steps_of_a_day(step_seconds(config))
-    out = Path(config.locate(config.sink.location))
-    known = (
-        out.suffix in (".csv", ".parquet") and out.is_file() and out.with_name(out.name + ".receipt").exists()
-    )
+    from tidegate.plan import Profile
+
     policy, query = at_what_was_learnt(config), config.query.applied
     likely = likely_level(config, policy)
     if query.aggregate == "mean":  # means are not what is measured
@@ -268,13 +268,42 @@ def read_settings(file: Path, name: str | None = None) -> Settings:
             "much a quantile moves, `tidegate preview` shows."
         )
         return Settings(policy, query.width, season, None, *likely, remark, None, False)
-    return Settings(policy, query.width, season, out if known else None, *likely, _of_learning(config))
+    values = released_values(queries, config.name)
+    profile = None if values is None else Profile(values, season)
+    return Settings(policy, query.width, season, profile, *likely, _of_learning(config))
+
+
+def released_values(queries: Queries, name: str) -> npt.NDArray[np.float64] | None:
+    """The newest numbers that the stream of a configuration has released of a query; None where there are none.
+
+    Also where the stream belongs to another configuration, which has to be amended first.
+    """
+    import numpy as np
+    import polars as pl
+
+    from tidegate.core.errors import LogMismatch
+    from tidegate.pipeline import read_stream
+    from tidegate.pipeline.logs import log_exists
+    from tidegate.report.report import released_numbers
+
+    if not log_exists(queries.ledger):
+        return None
+    try:
+        with read_stream(queries) as stream:
+            (found,) = released_numbers([stream.released[name]])
+    except LogMismatch:
+        return None
+    known = np.isfinite(found.answers).any(axis=1)
+    if not known.any():
+        return None
+    frame = pl.DataFrame(found.answers[int(np.argmax(known)) :]).fill_nan(None)
+    return frame.fill_null(strategy="forward").fill_null(0).to_numpy()
 
 
 def _of_learning(config: Config) -> str:
     """What a plan has to say where the clip of values is learnt; else empty."""
     from tidegate.mechanisms.clipped_records import ClippedRecords
-    from tidegate.runtime.learnt import learnt_clip
+    from tidegate.report.learnt import learnt_clip
 
     if not isinstance(config.mechanism, ClippedRecords):
         return ""
@@ -339,8 +368,6 @@ def facts_of(made: Plan, delay: int) -> dict[str, Any]:
             }
             for p in made.predictions
         ],
-        "by_epsilon": made.by_epsilon,
-        "by_window": made.by_window,
     }
 
 
@@ -356,6 +383,24 @@ def _of_rho(found: Prediction) -> dict[str, Any]:
     }
 
 
+def _print_best(made: Plan, facts: dict[str, Any], delay: int) -> None:
+    """The sentences, and the next best mechanisms in one line."""
+    from tidegate.plan.predict import PLAIN, number, settings_of
+
+    typer.echo(f"Mean absolute error of one value at {settings_of(made.policy)}, as predicted:")
+    for sentence in facts["reasons"]:
+        typer.echo(sentence)
+    best: dict[str, float] = {}
+    for p in sorted(made.predictions, key=lambda p: p.absolute):
+        if p.delay <= delay:
+            best.setdefault(p.name, p.absolute)
+    said = {made.best(delay=delay).name, *PLAIN}
+    others = [f"{name} {number(error)}" for name, error in best.items() if name not in said]
+    if others:
+        more = "" if len(others) <= NEXT else f" and {len(others) - NEXT} more"
+        typer.echo(f"Others: {', '.join(others[:NEXT])}{more}; --verbose has a table.")
+
+
 def _print(made: Plan, facts: dict[str, Any], delay: int, every: bool) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -366,7 +411,7 @@ def _print(made: Plan, facts: dict[str, Any], delay: int, every: bool) -> None:
     table = Table(
         title=f"Expected error at {settings_of(made.policy)}",
         title_justify="left",
-        caption="error: mean absolute error of one value. delay: steps that it comes late; --delay admits it.",
+        caption="error: mean absolute error of one value. --delay N: allow values that arrive up to N steps late.",
         caption_justify="left",
     )
     table.add_column("mechanism")

@@ -30,8 +30,8 @@ def preview(
     level: Annotated[
         float | None,
         typer.Option(
-            help="The mean of one column and step, roughly; of a mean, how many records. By default the level of the "
-            "configuration, or what a hundred units add at most."
+            help="The mean of one column and step, roughly; of a mean, how many records. By default what the stream has "
+            "released, the level of the configuration, or what a hundred units add at most."
         ),
     ] = None,
     report: Annotated[Path, typer.Option(help="The report of the made-up stream.")] = Path("preview.html"),
@@ -39,8 +39,8 @@ def preview(
 ) -> None:
     """Release a made-up stream under a configuration, and write the report that the real one would have.
 
-    Neither source, ledger nor sink is touched: nothing is read and nothing is spent. The report shows true errors,
-    because the stream is made up, and says so.
+    Neither source nor sink is touched, and of the log only what was released is read: nothing is spent. The report shows
+    true errors, because the stream is made up, and says so.
     """
     import shutil
     import tempfile
@@ -50,10 +50,10 @@ def preview(
     from tidegate.config.queries import Queries, read_query
     from tidegate.errors import InvalidParameter
     from tidegate.plan.predict import number
-    from tidegate.runtime.accuracy import likely_level
-    from tidegate.runtime.files import check_report
+    from tidegate.report.accuracy import likely_level
+    from tidegate.sinks.files import check_report
 
-    queries = read_queries(config)
+    queries = stream = read_queries(config)
     if query is not None or queries.first.edition:  # editions of a step show the same numbers several times
         part = read_query(config, query)
         queries = Queries((part,), part.policy, listed=False)
@@ -66,7 +66,7 @@ def preview(
         )
     check_output("report", report, queries.parts)
     check_report(report)
-    likely = [likely_level(part) for part in queries.parts]
+    likely = [released_level(stream, part) or likely_level(part) for part in queries.parts]
     sizes = [size if level is None else level for size, _ in likely]
     folder = Path(tempfile.mkdtemp(prefix="tidegate-preview-"))
     try:
@@ -91,18 +91,31 @@ def preview(
     if level is None and not all(said for _, said in likely):
         how = "in each [[query]] with level" if queries.listed else "with --level"
         typer.echo(f"How large values really are is not known: say it {how}.")
-    typer.echo(f"The report is in {report}. Nothing was read, and nothing was spent.")
+    typer.echo(f"The report is in {report}. No record was read, and nothing was spent.")
     typer.echo(release_of(config))
+
+
+def released_level(queries: Queries, part: Config) -> tuple[float, bool] | None:
+    """A typical number that the stream has released, and that it is known; None where there is none."""
+    import numpy as np
+
+    from tidegate.cli.plan import released_values
+
+    if part.query.aggregate in ("mean", "quantile"):  # which are not what is made up
+        return None
+    values = released_values(queries, part.name)
+    level = 0.0 if values is None else float(np.median(values.mean(axis=0)))
+    return (level, True) if level > 0 else None
 
 
 def run_preview(queries: Queries, levels: Sequence[float], folder: Path, report: Path) -> dict[str, Any]:
     """Release made-up steps into a folder that goes away, and write the report."""
     import numpy as np
 
-    from tidegate.runtime.accuracy import accuracy
-    from tidegate.runtime.report import released_numbers, write_report
-    from tidegate.runtime.streams import open_streams
-    from tidegate.runtime.wording import Words, title_of_all
+    from tidegate.pipeline import open_pipeline
+    from tidegate.report.accuracy import accuracy
+    from tidegate.report.report import released_numbers, write_report
+    from tidegate.report.wording import Words, title_of_all
 
     title = f"Made up: {title_of_all(queries.parts)}"
     made = replace(queries, parts=tuple(_made(part, folder, title) for part in queries.parts))
@@ -113,19 +126,14 @@ def run_preview(queries: Queries, levels: Sequence[float], folder: Path, report:
         )
         for part in made.parts
     ]
-    with open_streams(made) as streams:
-        if made.listed:
-            for together in zip(*(blocks[part.name] for part in made.parts), strict=True):
-                for stream, chunk in zip(
-                    streams.streams, streams.take(streams.streams, together), strict=True
-                ):
-                    stream.send(chunk)
-        else:
-            streams.drive(blocks[made.first.name])
-        streams.finish()
-        stores = [stream.store for stream in streams.streams]
-        write_report(report, made.parts, stores, streams.verify(), made_up=truth)
-        numbers = released_numbers(made.parts, stores)
+    with open_pipeline(made) as pipeline:
+        (edition,) = pipeline.editions
+        for together in zip(*(blocks[part.name] for part in edition), strict=True):
+            pipeline.process(edition, together)
+        pipeline.finish()
+        released = [pipeline.released[part.name] for part in made.parts]
+        write_report(report, released, pipeline.verify(), made_up=truth)
+        numbers = released_numbers(released)
     facts = {}
     for part, each, true in zip(made.parts, numbers, truth, strict=True):
         found = accuracy(part, each.newest)
@@ -152,6 +160,7 @@ def _made(config: Config, folder: Path, title: str) -> Config:
         path=folder / config.path.name,
         source=replace(config.source, complete=True),  # made up, so that no clock need close anything
         protect=replace(config.protect, ledger=None),
+        run=replace(config.run, archives=None),
         sink=replace(
             config.sink,
             location=f"{config.name or 'released'}.csv",
@@ -179,7 +188,7 @@ def made_up(parts: Sequence[Config], levels: Sequence[float]) -> list[list[StepB
     from tidegate.noise.fixed import FixedEntropy
     from tidegate.plan import Description
     from tidegate.queries.relations import adjusted
-    from tidegate.runtime.accuracy import step_seconds
+    from tidegate.report.accuracy import step_seconds
 
     season = steps_of_a_day(step_seconds(parts[0]))
     steps = min(parts[0].steps.count or LONGEST, 20_000)

@@ -1,6 +1,6 @@
 """The reference of all commands, written from the commands themselves.
 
-``python -m tidegate.cli.reference docs/cli.md`` writes it anew.
+``python -m tidegate.cli.reference docs/reference/cli.md`` writes it anew.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidegate.cli import COMMANDS, app, load
 HEAD = """\
 # Commands
 
-Generated from the code by `python -m tidegate.cli.reference docs/cli.md`; a test compares the two.
+Generated from the code by `python -m tidegate.cli.reference docs/reference/cli.md`; a test compares the two.
 
 Every command ends with exit code 0 when it is done, 2 and one sentence on stderr when its input is refused,
 1 when something was found to be wrong or failed unexpectedly, and 130 when it was interrupted. Progress goes to

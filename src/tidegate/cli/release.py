@@ -7,8 +7,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,9 +19,9 @@ from tidegate.cli.progress import following, release_of
 from tidegate.cli.tables import facts_table
 
 if TYPE_CHECKING:
-    from tidegate.config import Config, Queries
+    from tidegate.config import Queries
     from tidegate.ingest import Intake
-    from tidegate.runtime import Stream, Streams
+    from tidegate.pipeline import Pipeline, Released
 
 RECENT = 20_000  # releases by which accuracy is judged
 MOST_FILES, MOST_QUERIES = 6, 4  # that a summary names
@@ -78,9 +78,9 @@ def release(
 ) -> None:
     """Release the stream of a configuration, and go on where an earlier start was stopped.
 
-    Every block of steps is committed to the ledger's database, with its charges, the mechanism's state and the
-    position in the source, before anything of it reaches the sink. Start the same command again after a crash, a
-    full disk or a reboot: no step is lost and none gets noise twice.
+    Every block of steps is committed to the ledger, with its charges, the mechanism's state and the position in the
+    source, before anything of it reaches the sink. Start the same command again after a crash, a full disk or a reboot:
+    no step is lost, and a committed step is sent again byte for byte.
     """
     from tidegate.config import read_queries
     from tidegate.errors import InvalidParameter
@@ -125,7 +125,7 @@ def release(
         once=until is not None,
     )
     if card is not None:
-        from tidegate.runtime.card import write_card
+        from tidegate.report.card import write_card
 
         write_card(card, queries.parts, done["history"])
         done["card"] = str(card)
@@ -137,9 +137,9 @@ def release(
     else:
         show(done, aside=aside, inside=compare_truth, verbose=verbose)
         if report is None and done["steps"]:
-            typer.echo("\n" + release_of(config, *(["--until", "now"] if until else [])), err=aside)
+            typer.echo(release_of(config, *(["--until", "now"] if until else [])), err=aside)
         elif "://" not in done["ledger_file"]:
-            typer.echo("\n" + following("tidegate", "ledger", "verify", done["ledger_file"]), err=aside)
+            typer.echo(following("tidegate", "ledger", "verify", done["ledger_file"]), err=aside)
     if not done["ledger_ok"]:
         raise typer.Exit(1)
 
@@ -148,9 +148,9 @@ def _check_outputs(queries: Queries, report: Path | None, card: Path | None, tab
     """Refuse reports, cards and tables that would replace anything else, before anything is charged."""
     from tidegate.config.places import check_output
     from tidegate.errors import InvalidParameter
-    from tidegate.runtime.card import check_card
-    from tidegate.runtime.files import check_report
-    from tidegate.runtime.numbers import check_table
+    from tidegate.report.card import check_card
+    from tidegate.report.numbers import check_table
+    from tidegate.sinks.files import check_report
 
     outputs = (("report", report, check_report), ("card", card, check_card), ("table", table, check_table))
     seen: dict[Path, str] = {}
@@ -178,11 +178,8 @@ def run_release(
     """Drive the stream to the end of its input, or until it is interrupted; returns what there is to say."""
     from tidegate.cli.live import watching
     from tidegate.ingest import PublicClock
-    from tidegate.runtime import open_streams
-    from tidegate.runtime.amend import told_of
-    from tidegate.runtime.archives import Archives
-    from tidegate.runtime.pulse import Heartbeat, Pulse
-    from tidegate.runtime.streams import archives_of
+    from tidegate.pipeline import open_pipeline
+    from tidegate.pipeline.status import Heartbeat, Pulse
     from tidegate.system import system_notice
 
     with (
@@ -190,61 +187,44 @@ def run_release(
         watcher.of(Pulse(queries.first, live=live)) as pulse,
     ):
         watcher.stage("opening the ledger")
-        with open_streams(
-            queries, follow=live, watchers=watcher.each, begin_anew=begin_anew, backfill=backfill
-        ) as streams:
-            queries, before = streams.queries, streams.step
-            config = queries.first
-            if report is not None or table is not None:
-                with closing(Archives(archives_of(config))) as archives:
-                    archives.check(streams.ledger)
+        with open_pipeline(
+            queries, follow=live, observers=watcher.each, new_stream=begin_anew, backfill=backfill
+        ) as pipeline:
+            before = pipeline.step
             if system_notice():
                 watcher.say(system_notice())
             if begin_anew:
-                watcher.say(f"begun anew: {streams.together or UNKNOWN_COST}.")
+                watcher.say(f"begun anew: {pipeline.together or UNKNOWN_COST}.")
             watcher.stage("waiting for the first step to close" if live else "reading and checking the input")
-            watcher.begin(streams)
-            if (folder := archives_of(config)) is not None:
-                streams.archive_into(folder, keep=config.run.keep)
+            watcher.begin(pipeline)
             heart = Heartbeat(PublicClock())
-            intake = queries.open(streams.position, follow=live, once=once, clock=heart)
+            intake = queries.open(pipeline.position, follow=live, once=once, clock=heart)
             intake.source.tell = watcher.say
             pulse.watch(heart, intake.source)
             try:
                 with stopped_by_signals(intake, live=live) as stopped, told_of_waiting(intake, watcher):
-                    streams.drive(intake)
+                    pipeline.drive(intake)
                     pulse.closing()
                     watcher.stage("finishing")
-                    streams.finish(stopped)
+                    pipeline.finish(stopped)
             finally:
                 intake.close()
             watcher.stage("checking the ledger")
-            verdict = streams.check() if report is None else streams.verify()  # a report is about all steps
-            history = told_of(streams.ledger)
-            done = _summary(streams, before, verdict) | {"history": history}
-            stores = [stream.store for stream in streams.streams]
+            done = _summary(pipeline, before, *pipeline.check())
+            released = [pipeline.released[part.name] for part in queries.parts]
             if report is not None:
                 watcher.stage("writing the report")
-                from tidegate.runtime.report import write_report
+                from tidegate.report.report import write_report
 
-                with closing(Archives(archives_of(config))) as archives:
-                    write_report(
-                        report,
-                        queries.parts,
-                        stores,
-                        verdict,
-                        compare_truth=compare_truth,
-                        history=history,
-                        archives=archives,
-                    )
-                done["report"] = str(report)
+                verification = pipeline.verify()  # a report is about all steps
+                write_report(report, released, verification, compare_truth=compare_truth)
+                done |= {"ledger": str(verification), "ledger_ok": verification.ok, "report": str(report)}
             if table is not None:
                 watcher.stage("writing the table")
-                from tidegate.runtime.numbers import write_table
-                from tidegate.runtime.report import released_numbers
+                from tidegate.report.numbers import write_table
+                from tidegate.report.report import released_numbers
 
-                with closing(Archives(archives_of(config))) as archives:
-                    write_table(table, released_numbers(queries.parts, stores, archives))
+                write_table(table, released_numbers(released))
                 done["table"] = str(table)
     if not (live or quiet or before or intake.counted) and done["steps"] and sys.stderr.isatty():
         # a function of raw records: for the owner's eyes, and in no file, status or exit code
@@ -308,40 +288,40 @@ def told_of_waiting(intake: Intake, watcher: Any) -> Iterator[None]:
         thread.join()
 
 
-def _summary(streams: Streams, before: int, verdict: Any) -> dict[str, Any]:
+def _summary(pipeline: Pipeline, before: int, ok: bool, verified: str) -> dict[str, Any]:
     from tidegate.errors import without_secrets
-    from tidegate.exact import show as exactly
-    from tidegate.runtime.learnt import learnt_clip, learnt_nothing, released_by
-    from tidegate.runtime.wording import Words
+    from tidegate.report.learnt import learnt_clip, learnt_nothing, released_by
+    from tidegate.report.wording import Words
 
-    queries = streams.queries
+    queries = pipeline.queries
     first, listed = queries.first, queries.listed
-    sinks = [without_secrets(config.locate(config.sink.location)) for config in queries.parts]
+    placed = [pipeline.placed[part.name] for part in queries.parts]
+    sinks = [without_secrets(config.locate(config.sink.location)) for config in placed]
     done: dict[str, Any] = {
-        "steps": streams.step,
-        "steps_now": streams.step - before,
-        "releases": streams.releases,
+        "steps": pipeline.step,
+        "steps_now": pipeline.step - before,
+        "releases": pipeline.releases,
         "columns": list(first.query.answer_labels),
         "sink": sinks[0],
         "ledger_file": without_secrets(queries.ledger),
         "guarantee": queries.guarantee,
         "in_one_line": Words(first).in_one_line,
         "answers": [
-            without_secrets(part.locate(answer.location)) for part in queries.parts for answer in part.answers
+            without_secrets(part.locate(answer.location)) for part in placed for answer in part.answers
         ],
         "assumptions": list(queries.assumptions),
-        "ledger": str(verdict),
-        "ledger_ok": bool(verdict.ok),
-        "fullest_window": exactly(verdict.spent),
-        "together_with_earlier": streams.together or None,
-        "sinks_behind": streams.behind,
+        "ledger": verified,
+        "ledger_ok": ok,
+        "history": pipeline.history,
+        "together_with_earlier": pipeline.together or None,
+        "sinks_behind": pipeline.behind,
     }
     learnt = {config.name: learnt_clip(config) for config in queries.parts if config.query.learn is not None}
     if learnt:
         done["learnt_clips"] = learnt
         done["warnings"] = [words for config in queries.parts if (words := learnt_nothing(config))]
     if not listed:
-        done["accuracy"] = _accuracy(first, streams.streams[0])
+        done["accuracy"] = _accuracy(pipeline.released[first.name])
         return done
     done["columns"] = [
         f"{config.name}: {label}" for config in queries.parts for label in config.query.answer_labels
@@ -353,25 +333,23 @@ def _summary(streams: Streams, before: int, verdict: Any) -> dict[str, Any]:
             "share": str(config.share),
             "mechanism": released_by(config.mechanism),
             "columns": list(config.query.answer_labels),
-            "releases": stream.store.progress.number,
+            "releases": pipeline.released[config.name].number,
             "sink": sink,
-            "accuracy": _accuracy(config, stream),
+            "accuracy": _accuracy(pipeline.released[config.name]),
         }
-        for config, stream, sink in zip(queries.parts, streams.streams, sinks, strict=True)
+        for config, sink in zip(placed, sinks, strict=True)
     ]
     return done
 
 
-def _accuracy(config: Config, stream: Stream) -> dict[str, Any] | None:
+def _accuracy(released: Released) -> dict[str, Any] | None:
     """How far the last releases are off, as they themselves say, and what would help where that is too far."""
-    from tidegate.runtime.accuracy import accuracy
-    from tidegate.runtime.chunks import joined, latest
-    from tidegate.runtime.wording import Words
+    from tidegate.report.accuracy import accuracy
+    from tidegate.report.wording import Words
+    from tidegate.sinks.chunks import joined, latest
 
-    number = stream.store.progress.number
-    recent = joined(
-        stream.store.chunks(max(stream.store.archived.number, number - RECENT)), config.query.width
-    )
+    config = released.config
+    recent = joined(released.chunks(max(0, released.number - RECENT)), config.query.width)
     found = accuracy(config, latest(recent))
     if found is None:
         return None
@@ -444,8 +422,10 @@ def show(done: dict[str, Any], *, aside: bool, inside: bool, verbose: bool = Fal
         return
     console.print(words)
     # one line each, on whatever terminal: what is longer is in the report, in `explain` and behind --verbose
-    for label, value in rows_of(facts):
-        console.print(f"{label:<10} {value}".rstrip(), no_wrap=True, overflow="ignore", crop=False)
+    rows = rows_of(facts)
+    longest = max(10, *(len(label) for label, _ in rows))
+    for label, value in rows:
+        console.print(f"{label:<{longest}} {value}".rstrip(), no_wrap=True, overflow="ignore", crop=False)
 
 
 def rows_of(facts: Any) -> list[tuple[str, str]]:
@@ -472,12 +452,29 @@ def _show_accuracy(facts: Any, done: dict[str, Any], *, verbose: bool) -> None:
         for number, remedy in enumerate(filter(None, helpful)):
             facts.add_row("" if number else "Would help", remedy)
     queries = done.get("queries", ())
-    for query in queries if verbose else queries[:MOST_QUERIES]:
+    shown = queries if verbose or len(queries) <= MOST_QUERIES else queries[: MOST_QUERIES - 1]
+    for query in shown:
         off = query["accuracy"]
         words = "" if not off else off["in_words"]
         if verbose:
             bounded = "" if not off else off["bounded"]
             words = f"{query['share']} of the budget, {query['mechanism']}. {words}. {bounded}".rstrip()
         facts.add_row(query["name"], words)
-    if len(queries) > MOST_QUERIES and not verbose:
-        facts.add_row("", f"and {len(queries) - MOST_QUERIES} more statistics (--verbose)")
+    if len(shown) < len(queries):
+        facts.add_row("", f"and {len(queries) - len(shown)} more statistics (--verbose)")
+    bounded = "" if verbose else _bounded(queries)
+    if bounded:
+        facts.add_row("Bounded", bounded)
+
+
+def _bounded(queries: Sequence[dict[str, Any]]) -> str:
+    """What clipping and bounding do to several statistics, in one line."""
+    found: dict[str, list[str]] = {}
+    for query in queries:
+        words = query["accuracy"]["bounded"] if query["accuracy"] else ""
+        if words:
+            found.setdefault(words.partition(". ")[0], []).append(query["name"])
+    if not found:
+        return ""
+    each = "; ".join(f"{', '.join(names)}: {words[:1].lower()}{words[1:]}" for words, names in found.items())
+    return f"{each}. Where that leaves something out, published numbers differ from the true ones."

@@ -57,6 +57,14 @@ def run(
     ] = None,
     certificate: Annotated[Path | None, typer.Option(help="A certificate in PEM, for TLS.")] = None,
     key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(help="An origin whose pages may read what is public with scripts; * for all."),
+    ] = None,
+    embed: Annotated[
+        list[str] | None,
+        typer.Option(help="An origin whose pages may show charts of this service; * for all."),
+    ] = None,
     backfill: Annotated[
         bool, typer.Option("--backfill", help="Close more steps at once than catch_up in [steps] allows.")
     ] = False,
@@ -78,6 +86,8 @@ def run(
         names=tuple(name or ()),
         certificate=certificate,
         key=key,
+        cors=tuple(cors or ()),
+        embed=tuple(embed or ()),
         backfill=backfill,
     )
 

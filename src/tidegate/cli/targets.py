@@ -13,10 +13,10 @@ def check_target(target: str) -> None:
     """Refuse a file that is not there with a sentence of its own."""
     from pathlib import Path
 
-    from tidegate.errors import LedgerError
-    from tidegate.ledger.postgres import is_url
+    from tidegate.core.errors import LogMismatch
+    from tidegate.core.postgres_log import is_url
 
     if not is_url(target) and not Path(target).is_file():
-        raise LedgerError(
+        raise LogMismatch(
             f"there is no ledger at {target}; give the file that `tidegate release` has written."
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,12 +40,13 @@ def tune(
     """Choose most, clip, edges and level from the data under differential privacy, and write the lines.
 
     Every unit is counted once in a histogram of each parameter, with noise; the choice is made from the noisy histograms.
-    The whole input is looked at, so each unit loses ε once, whatever the window of the stream is. The account is kept in
-    a ledger beside the configuration. Asked again with the same ε and largest value, the command chooses from what was
-    released then, which is free; a second look at the data is refused. `tidegate preview` chooses nothing and is free.
+    The whole input is looked at, so each unit loses ε once, whatever the window of the stream is: in every window ε adds
+    to what the stream costs. The charge is committed to a log of its own, beside the configuration, before anything is
+    shown. Asked again with the same ε and largest value, the command chooses from what was released then, which is free;
+    a second look at the data is refused. `tidegate preview` chooses nothing and is free.
     """
     from tidegate.config import parse_config, read_config
-    from tidegate.config.tuning import check_writable, choose, facts, ledger_of, shape
+    from tidegate.config.tuning import check_writable, choose, facts, log_of, shape
     from tidegate.errors import InvalidParameter, TidegateError
     from tidegate.exact import show
 
@@ -54,7 +57,7 @@ def tune(
             "largest", largest, "above 0 and below 1e15", "write for example --largest 500"
         )
     settings = read_config(config)
-    account, histograms = ledger_of(settings), shape(settings, largest)
+    log, histograms = log_of(settings), shape(settings, largest)
     if write:
         check_writable(settings, histograms)  # before anything is charged
     mechanism, released, again = measured(settings, histograms, epsilon, largest)
@@ -69,7 +72,17 @@ def tune(
             raise
     if as_json:
         typer.echo(
-            json.dumps({**facts(tuned), "again": again, "written": write, "ledger": str(account)}, indent=2)
+            json.dumps(
+                {
+                    **facts(tuned),
+                    "together": together(settings, tuned.epsilon),
+                    "again": again,
+                    "written": write,
+                    "ledger": str(log),
+                },
+                indent=2,
+                ensure_ascii=False,
+            )
         )
         return
     typer.echo(tuned.text())
@@ -77,34 +90,66 @@ def tune(
     if again:
         typer.echo(f"\nChosen from what was released earlier of {price}; nothing more was spent.")
     else:
-        typer.echo(f"\nChosen from {price}, beside what the stream costs; the account is in {account}.")
+        typer.echo(f"\nChosen from {price}; the log is {log}.")
+        typer.echo(f"In one window a unit loses at most {together(settings, tuned.epsilon)}.")
     if write:
         typer.echo(f"The lines are in {config}.\n{release_of(config)}")
     else:
         typer.echo(f"Put them into {config}, or run the same command with --write, which costs nothing more.")
 
 
+def together(config: Config, epsilon: Fraction) -> str:
+    """What tuning and stream cost in one window."""
+    from tidegate.exact import show
+    from tidegate.report.wording import budget_in_words
+
+    policy = config.policy
+    if policy.epsilon is None:
+        return f"{budget_in_words(policy.budget)} by the stream and ε = {show(epsilon)} by tuning"
+    whole = budget_in_words(replace(policy, epsilon=Fraction(policy.epsilon) + epsilon).budget)
+    return f"{whole} by stream and tuning together"
+
+
 def measured(
     config: Config, histograms: dict[str, tuple[float, ...]], epsilon: str, largest: float
 ) -> tuple[Uniform, npt.NDArray[np.float64], bool]:
     """The noisy histograms: of the data for a price, or as they were released before, for nothing."""
-    import numpy as np
+    from tidegate.config.tuning import cell_names, log_of, tuning
+    from tidegate.core.errors import LogMismatch
+    from tidegate.core.session import Session
+    from tidegate.errors import InvalidInput
+    from tidegate.pipeline.logs import refuse_earlier
 
-    import tidegate as tg
-    from tidegate.config.tuning import cell_names, ledger_of, read_traits, tuning
-    from tidegate.errors import InvalidInput, LedgerMismatch
-
-    account, names = ledger_of(config), cell_names(config, histograms)
+    path, names = log_of(config), cell_names(config, histograms)
     mechanism = tuning(len(names), epsilon, len(histograms), config.policy.adjacency)
+    refuse_earlier(path)
+    counted = (
+        None if path.exists() else read_cells(config, largest)
+    )  # what cannot be read leaves no log behind
     try:
-        with tg.open(mechanism, account, names=names) as run:
-            again = run.step > 0
-            if not again:
-                run.push(np.concatenate([trait.cells() for trait in read_traits(config, largest)]))
-            return mechanism, run.releases().values[0], again
-    except LedgerMismatch:
+        session = Session(mechanism, path, about={"": names})
+    except LogMismatch:
         raise InvalidInput(
-            f"these data were tuned on before, as {account} says, with another input, ε, largest value, unit or "
+            f"these data were tuned on before, as {path} says, with another input, ε, largest value, unit or "
             "aggregate, and every look at them costs each unit again; give what was given then, which is free, or tune "
             "on other people's data."
         ) from None
+    with session:
+        again = session.step > 0
+        if not again:
+            session.push(read_cells(config, largest) if counted is None else counted)
+        for releases in session.releases():
+            return mechanism, releases.values[0], again
+    raise InvalidInput(
+        f"the budget of the tuning is spent, as {path} says, and nothing was released, because it failed after noise "
+        "was drawn; choose the bounds from what is publicly known."
+    )
+
+
+def read_cells(config: Config, largest: float) -> npt.NDArray[np.int64]:
+    """The cells of all histograms, which are no release."""
+    import numpy as np
+
+    from tidegate.config.tuning import read_traits
+
+    return np.concatenate([trait.cells() for trait in read_traits(config, largest)])

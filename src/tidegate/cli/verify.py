@@ -35,7 +35,7 @@ def verify(
     rolled back since an earlier check, or the key has changed. Exit code 1 when it does not hold.
     """
     from tidegate.cli.progress import stages
-    from tidegate.errors import LedgerCorrupt
+    from tidegate.core.errors import LogDamaged
 
     base = address.rstrip("/")
     file = seen or _default()
@@ -44,7 +44,7 @@ def verify(
         begin("reading the signed head")
         head = _ask(f"{base}/account")
         if key is not None and head.get("key", key) != key:
-            raise LedgerCorrupt("the account is signed by another key than the one given.")
+            raise LogDamaged("the account is signed by another key than the one given.")
         named = head.get("queries")
         heads = {base: head} if named is None else {f"{base}/{name}": None for name in named}
         found = _checked(heads, known, key, begin)
@@ -67,32 +67,30 @@ def _checked(
     """The facts of each account; those of several queries must be of one chain of charges."""
     from dataclasses import replace
 
-    from tidegate.errors import LedgerCorrupt
-    from tidegate.exact import show as exactly
-    from tidegate.ledger.published import Seen, check_published
+    from tidegate.core.errors import LogDamaged
+    from tidegate.pipeline.published import Seen, check_published
 
     found: list[tuple[str, dict[str, Any]]] = []
     chain: list[Seen] = []  # the charges that the queries before have, without their releases
     for base, given in heads.items():
         head = given or _ask(f"{base}/account")
         if key is not None and head.get("key") != key:
-            raise LedgerCorrupt("the account is signed by another key than the one given.")
+            raise LogDamaged("the account is signed by another key than the one given.")
         begin("replaying all charges")
         earlier = [Seen(**each) for each in known.get(base, [])]
-        rows = _pages(f"{base}/account/rows", "rows", head.get("rows", 0))
+        rows = _pages(f"{base}/account/rows", "rows", head.get("commits", 0))
         begin("hashing all releases")
         releases = _pages(f"{base}/account/transcript", "releases", head.get("number", 0))
         verdict, now = check_published(head, rows, releases, [*earlier, *chain])
-        chain.append(replace(now, number=0, transcript="", since=0))
+        chain.append(replace(now, scope=-1, number=0, transcript=""))
         if verdict.ok and now not in earlier:
             known[base] = [*known.get(base, []), vars(now)]
         facts: dict[str, Any] = {
             "ok": verdict.ok,
             "verdict": str(verdict),
-            "rows": verdict.rows,
-            "steps": verdict.steps,
-            "fullest_window": {"spent": exactly(verdict.spent), "steps": list(verdict.place)},
-            "head": verdict.head,
+            "commits": verdict.commits,
+            "step": verdict.step,
+            "head": verdict.head.hex(),
             "key": now.key,
             "signed_at": head.get("time"),
             "earlier_heads": len(earlier),
@@ -117,8 +115,8 @@ def _pages(address: str, name: str, count: int) -> Iterator[list[Any]]:
         page = _ask(f"{address}?after={after}").get(name, [])
         if not page:
             return
-        yield from (row for row in page if row[0] <= count)
-        after = page[-1][0]
+        yield from page[: count - after]
+        after += len(page)
 
 
 def _ask(address: str) -> dict[str, Any]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from tidegate.composition.conversions import group_delta, zcdp_delta, zcdp_rho
-from tidegate.composition.optimal import delta_of, largest_charge, largest_step, simple_step, slots_of
+from tidegate.composition.optimal import delta_of, largest_step, simple_step
 
 __all__ = [
     "delta_of",
     "group_delta",
-    "largest_charge",
     "largest_step",
     "simple_step",
-    "slots_of",
     "zcdp_delta",
     "zcdp_rho",
 ]

@@ -5,7 +5,7 @@ Oh, Viswanath 2015), so the worst case of a composition is a sum of independent 
 a lattice. Its hockey-stick divergence at ε is the smallest δ for which the composition is (ε, δ)-private.
 
 Everything is computed in decimals of 110 digits, whose operations are correctly rounded, and the accumulated
-relative error, far below `SLACK`, is added to the result; docs/proofs/ledger.md has the count of operations.
+relative error, far below `SLACK`, is added to the result; docs/proofs/composition.md has the count of operations.
 Nothing here knows policies or ledgers.
 
 References
@@ -275,53 +275,3 @@ def largest_step(count: int, epsilon: Fraction, delta: Fraction) -> Fraction:
             low_value = low_value / 2 if side == 2 else low_value
             side = 2
     return low
-
-
-@lru_cache(maxsize=4096)
-def slots_of(size: int, unit: Fraction, most: int) -> int | None:
-    """The smallest number of steps of one unit that dominate one step of size·unit; None above `most`.
-
-    Two equal-error tests decide it: k randomised responses of one unit dominate a randomised response of
-    size·unit exactly when their total variation distance is at least tanh(size·unit/2).
-    """
-    if size <= 1:
-        return size
-    most = min(most, LONGEST_COUNT)  # beyond it delta_of is only an upper bound
-    needed = _distance_needed(size, unit)
-
-    def enough(count: int) -> bool:
-        return delta_of({1: count}, unit, Fraction(0)) >= needed
-
-    if not enough(most):
-        return None
-    low, high = size - 1, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
-
-
-@lru_cache(maxsize=4096)
-def largest_charge(slots: int, unit: Fraction, most: int) -> int:
-    """The largest size of which `slots_of` is at most `slots`: one composition, whatever the size.
-
-    Examples
-    --------
-    >>> unit = largest_step(24, Fraction(1), Fraction("1e-6"))
-    >>> largest_charge(24, unit, 24), slots_of(3, unit, 24)
-    (3, 15)
-    """
-    slots = min(slots, most, LONGEST_COUNT)
-    if slots <= 1:
-        return max(slots, 0)
-    reached = delta_of({1: slots}, unit, Fraction(0))
-    low, high = 1, slots + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if reached >= _distance_needed(middle, unit) else (low, middle)
-    return low
-
-
-def _distance_needed(size: int, unit: Fraction) -> Fraction:
-    """The total variation distance of a randomised response of size·unit, above the rounding of `delta_of`."""
-    return _tanh_up(size * unit / 2) * (1 + Fraction(1, 10**30))

@@ -28,14 +28,16 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 # which keys a kind has, besides name, kind, query and location
 _KEYS = {
     "window": {"columns", "window", "statistic"},
-    "jump": {"columns", "window", "threshold"},
+    "jump": {"columns", "window", "threshold", "direction"},
     "low": {"columns", "window", "threshold"},
     "alarm": {"columns", "window", "statistic", "threshold", "direction"},
     "average": {"columns"},
     "decayed": {"columns", "half_life"},
     "smooth": {"columns", "window", "threshold"},
     "forecast": {"columns", "ahead", "every", "model", "train"},
+    "unexpected": {"columns", "direction"},
     "ratio": {"of", "by", "by_query", "window"},
+    "share": {"columns", "of", "window"},
     "top": {"columns", "count", "window"},
 }
 _NEEDED = {
@@ -46,6 +48,7 @@ _NEEDED = {
     "decayed": ("half_life", "write for example half_life = 24"),
     "smooth": ("window", 'write for example window = "24h"'),
     "forecast": ("ahead", "write for example ahead = 24"),
+    "share": ("of", 'write for example of = "other"'),
     "top": ("count", "write for example count = 3"),
 }
 
@@ -249,14 +252,14 @@ def _operator(keys: AnswerKeys, config: Config, meaning: Meaning) -> Callable[[]
             "kind",
             keys.kind,
             f"another one for {type(config.mechanism).__name__}, which releases sums of windows already",
-            "ask for jump, alarm, forecast, ratio or top",
+            "ask for jump, alarm, forecast, unexpected, ratio, share or top",
         )
-    if meaning.sums and keys.kind == "forecast":
+    if meaning.sums and keys.kind in ("forecast", "unexpected"):
         raise InvalidParameter(
             "kind",
             keys.kind,
             f"another one for {type(config.mechanism).__name__}, which releases running sums",
-            "forecast the steps of another mechanism",
+            "ask it of the steps of another mechanism",
         )
     threshold = 0.0 if keys.threshold is None else float(exact("threshold", keys.threshold))
     mean = keys.statistic == "mean"
@@ -267,8 +270,14 @@ def _operator(keys: AnswerKeys, config: Config, meaning: Meaning) -> Callable[[]
     if keys.kind == "window":
         assert length is not None
         return lambda: standing.Window(meaning, columns, length=length, mean=mean)
+    below, above = keys.direction in (None, "below"), keys.direction in (None, "above")
     if keys.kind == "jump":
-        return lambda: standing.Jump(meaning, columns, threshold=threshold, length=length or 1)
+        return lambda: standing.Jump(
+            meaning, columns, threshold=threshold, length=length or 1, below=below, above=above
+        )
+    if keys.kind == "unexpected":
+        periods = _periods(steps)
+        return lambda: standing.Unexpected(meaning, columns, periods=periods, below=below, above=above)
     if keys.kind == "low":
         return lambda: standing.LowSignal(meaning, columns, threshold=threshold, length=length or 1)
 
@@ -276,8 +285,8 @@ def _operator(keys: AnswerKeys, config: Config, meaning: Meaning) -> Callable[[]
         return None if length is None else standing.Window(meaning, columns, length=length, mean=mean)
 
     if keys.kind == "alarm":
-        below = keys.direction == "below"
-        return lambda: standing.Alarm(meaning, columns, threshold=threshold, below=below, window=window())
+        low = keys.direction == "below"
+        return lambda: standing.Alarm(meaning, columns, threshold=threshold, below=low, window=window())
     if keys.kind == "average":
         return lambda: standing.RunningAverage(meaning, columns)
     if keys.kind == "smooth":
@@ -291,8 +300,16 @@ def _operator(keys: AnswerKeys, config: Config, meaning: Meaning) -> Callable[[]
         if keys.model == "arma":
             train = _length("train", 1000 if keys.train is None else keys.train, steps, LONGEST_WINDOW)
             return lambda: standing.ArmaForecast(meaning, columns, ahead=ahead, every=every, train=train)
-        periods = _periods(steps)
-        return lambda: standing.SeasonalForecast(meaning, columns, ahead=ahead, every=every, periods=periods)
+        return lambda: standing.SeasonalForecast(
+            meaning, columns, ahead=ahead, every=every, periods=_periods(steps)
+        )
+    if keys.kind == "share":
+        of = _the_column("of", keys.of, meaning)
+        if config.query.aggregate not in ("count", "distinct", "histogram"):
+            raise InvalidParameter(
+                "kind", "share", "asked of counts: count, distinct or histogram", "ask for a ratio"
+            )
+        return lambda: standing.Share(meaning, columns, of=of, window=window())
     count = whole("count", keys.count or 0, most=len(columns) or len(meaning.labels))
     return lambda: standing.Top(meaning, columns, count=count, window=window())
 

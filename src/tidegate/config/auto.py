@@ -15,7 +15,6 @@ from tidegate.plan import Description, make_plan
 from tidegate.policy import Policy
 
 if TYPE_CHECKING:
-    from tidegate.config.config import Config
     from tidegate.ingest import Query, Steps
 
 DAY = 86_400
@@ -41,9 +40,7 @@ def steps_of_a_day(seconds: Fraction) -> int | None:
     return int(day) if day.denominator == 1 and day >= 2 else None
 
 
-def choose_for(
-    policy: Policy, query: Query, steps: Steps, level: object, *, nonnegative: bool, shared: bool = True
-) -> Mechanism:
+def choose_for(policy: Policy, query: Query, steps: Steps, level: object, *, nonnegative: bool) -> Mechanism:
     """`choose` for a query on steps of a clock."""
     return choose(
         policy,
@@ -53,15 +50,7 @@ def choose_for(
         seconds_of_a_step(steps),
         None if level is None else float(str(level)),
         nonnegative=nonnegative,
-        shared=shared,
     )
-
-
-def chosen_earlier(config: Config) -> Mechanism:
-    """What version 0.1 chose for a configuration with ``name = "auto"``."""
-    nonnegative = config.parameters.get("nonnegative", config.query.nonnegative)
-    level = config.parameters.get("level")
-    return choose_for(config.policy, config.query, config.steps, level, nonnegative=nonnegative, shared=False)
 
 
 def choose(
@@ -73,7 +62,6 @@ def choose(
     level: float | None,
     *,
     nonnegative: bool,
-    shared: bool = True,
 ) -> Mechanism:
     """The mechanism for a stream of which only public things are known.
 
@@ -87,8 +75,6 @@ def choose(
         The order of magnitude of a value, if the curator knows it; without it no plan is made.
     nonnegative
         Whether no value can be negative. A plan is made on counts, so without this there is none.
-    shared
-        Whether steps may share noise; in version 0.1 none did, and its streams go on with what it chose.
 
     The choice is a function of these arguments, so that a stream that restarts gets the same mechanism.
     """
@@ -97,14 +83,13 @@ def choose(
     # days have a week, too: measured once a week they would all look like the same weekday
     week = 7 if seconds == DAY else None if season is None else 7 * season
     periods = [p for p in (season, week) if p is not None and 2 <= p <= LONGEST_PERIOD]
-    budgets = Tide.budgets if shared else ("Pure",)  # Tide took no ρ before
-    if not isinstance(policy, Tide.supports) or type(policy.budget).__name__ not in budgets:
-        return Uniform(policy, **shape) if shared else Uniform(policy, noise="laplace", **shape)
+    if not isinstance(policy, Tide.supports) or type(policy.budget).__name__ not in Tide.budgets:
+        return Uniform(policy, **shape)
     tide = Tide(policy, periods=tuple(periods), nonnegative=nonnegative, **shape)
     if level is None or not nonnegative:
         return tide
     description = Description(level=level, columns=columns, season=season)
-    plan = make_plan(policy, description, runs=1, curves=False, shared=shared)
+    plan = make_plan(policy, description, runs=1)
     best = plan.best()
     if best.name == "Tide" or not any(p.name == "Tide" and not p.delay for p in plan.predictions):
         return tide

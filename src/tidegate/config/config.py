@@ -69,6 +69,9 @@ class Config:
         Standing questions to its releases.
     edition, later
         Of a step that is released several times: which of its releases this is, and how many more follow.
+    trailing
+        By how many steps windows of the account are longer than those in which people are protected, because units
+        count over several steps.
 
     Examples
     --------
@@ -103,6 +106,7 @@ class Config:
     answers: tuple[Answer, ...] = ()
     edition: str = ""
     later: int = 0
+    trailing: int = 0
 
     def locate(self, location: str) -> str:
         """A location as a path from here, or an address with the secrets that it names; "-" and "serve:" stay."""
@@ -129,7 +133,26 @@ class Config:
                 assumptions.append(_GAPS_ARE_PUBLIC)
         elif self.schema.unit is None:
             assumptions.append(_RECORDS)
-        return replace(found, assumptions=tuple(assumptions))
+        found = replace(found, assumptions=tuple(assumptions))
+        return replace(found, unit=self.protects(self.policy)) if self.trailing else found
+
+    @property
+    def window(self) -> int | None:
+        """The steps within which people are protected; None for the whole stream."""
+        length = self.policy.window
+        return None if length is None else length - self.trailing
+
+    def protects(self, policy: Policy) -> str:
+        """What a policy of this stream protects."""
+        if not self.trailing or self.window is None:
+            return policy.unit()
+        change = (
+            policy.unit()
+            .partition(": ")[2]
+            .replace("each of them", f"each of the {policy.window} that count it")
+        )
+        steps = "one step" if self.window == 1 else f"{self.window} consecutive steps"
+        return f"everything that one unit does within any {steps}: {change}"
 
     @cached_property
     def promise(self) -> Guarantee:
@@ -158,8 +181,6 @@ class Config:
                 "nobody who sends events may set the sequence from which the table draws its keys, or keeps a key for "
                 "more than the settling time before a row with it is written"
             )
-        if self.source.quoted_lines:
-            found.append("no record of the input holds a stray quote: quoted_lines lets one swallow others")
         return tuple(found)
 
     def open(
@@ -186,7 +207,6 @@ class Config:
             query.needed(self.schema),
             format=keys.format,
             separator=keys.separator,
-            quoted_lines=keys.quoted_lines,
             follow=follow,
             pattern=keys.pattern,
             completed=keys.completed,

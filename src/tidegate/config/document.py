@@ -95,7 +95,7 @@ taken from the data.
   because `0.1` in a file is not one tenth in a computer; the message shows the text to write.
 - **Durations** are whole numbers of seconds, or texts such as `"90s"`, `"15min"`, `"1h"`.
 - An unknown key is refused, with its line and the nearest known one.
-- [`schema/tidegate.schema.json`](schema/tidegate.schema.json) lets an editor complete and check the file.
+- [`tidegate.schema.json`](../schema/tidegate.schema.json) lets an editor complete and check the file.
 
 This page is made from the code by `python -m tidegate.config.document docs`.
 """
@@ -131,12 +131,41 @@ threshold = 400
 name = "tomorrow"
 kind = "forecast"
 ahead = 24
+
+[[answer]]
+name = "unusual"
+kind = "unexpected"
 ```
 
 A file has a row for each step and column: `time`, `step`, `column`, `value`, the interval from `low` to `high` at 90 %,
 and what is particular to the kind: `part` of the calendar's day that has passed; `alarm`, and whether it is `certain`,
 that is raised by the whole interval; steps `ahead`; `rank` with the `best` and the `worst` that it can be. An answer is
 what was known at its step: where a mechanism revises earlier steps, the later word counts from then on.
+
+`unexpected` needs no threshold. It compares each value with its forecast from the step before, and says on which side it
+lies: `direction`, `expected`, and the interval from `expected_low` to `expected_high` that holds 99 of 100 of the
+forecast's errors so far. So about one step in a hundred is an alarm where nothing has happened, and more while fewer
+than 99 errors are known. It begins with 20.
+
+How many values are clipped is a statistic of its own, with a small share of the budget: a histogram of the values inside
+of the clip and `other`, and the part that is `other`. Values at the upper end itself count as `other`.
+`tidegate init --query 'name=revenue aggregate=sum value=amount clip=0,200 clipped=1/20'` writes both.
+
+```toml
+[[query]]
+name = "revenue-clipped"
+aggregate = "histogram"
+value = "amount"
+edges = ["0", "200"]
+outside = "other"
+share = "1/20"
+
+[[answer]]
+name = "revenue-clipped-share"
+kind = "share"
+query = "revenue-clipped"
+of = "other"
+```
 
 Answers are made from the committed releases only. So they cost nothing, may be added, changed or dropped at any start,
 and are the same however often a stream is killed. Where one was changed, its earlier file is set aside under another
@@ -166,7 +195,7 @@ the other; there is none where the divisor may be 0.
 
 
 def markdown() -> str:
-    """The page docs/config.md."""
+    """The page docs/reference/config.md."""
     parts = [INTRODUCTION]
     for name, section in SECTIONS.items():
         parts.append(f"\n## [{name}]\n\n{section.__doc__}\n\n{_table(section)}")
@@ -240,8 +269,9 @@ def _object(section: type[Any], further: bool) -> dict[str, Any]:
 
 def write(folder: Path) -> None:
     """Write both files."""
-    (folder / "schema").mkdir(parents=True, exist_ok=True)
-    (folder / "config.md").write_text(markdown(), encoding="utf-8")
+    for name in ("reference", "schema"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "reference" / "config.md").write_text(markdown(), encoding="utf-8")
     text = json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
     (folder / "schema" / "tidegate.schema.json").write_text(text, encoding="utf-8")
 

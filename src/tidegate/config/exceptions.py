@@ -30,9 +30,6 @@ NO_STREAMS = {
 
 # parameters of mechanisms that are for Python only
 REFUSED = {
-    "calibration": Refused(
-        "sound", 'calibration must be "sound": a printed variant does not keep its promise; drop the key.'
-    ),
     "experiment": Refused(
         False, "experiment = true is refused: it is for recorded streams in which nobody lives; drop the key."
     ),

@@ -10,7 +10,27 @@ from tidegate.ingest.query import AGGREGATES
 from tidegate.ingest.sources.directory import RULES
 from tidegate.ingest.sources.factory import FORMATS
 
-ANSWERS = ("window", "jump", "low", "alarm", "average", "decayed", "smooth", "forecast", "ratio", "top")
+ANSWERS = (
+    "window",
+    "jump",
+    "low",
+    "alarm",
+    "average",
+    "decayed",
+    "smooth",
+    "forecast",
+    "unexpected",
+    "ratio",
+    "share",
+    "top",
+)
+
+# in the page, in what `tidegate init` writes, and in the refusal of steps behind the end
+THE_END = (
+    "Where a mechanism revises earlier steps (Tide does by default), the stream is finished for good at count: for a "
+    "stream that continues, leave count out and release it with --until now; after the end, begin a new log that leaves "
+    "out at least the next w − 1 steps."
+)
 
 SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
 
@@ -54,12 +74,6 @@ class SourceKeys:
     )
     format: str = key("The format; auto goes by the file's name.", default="auto", choices=FORMATS)
     separator: str = key("The character between two fields of CSV.", default=",")
-    quoted_lines: bool = key(
-        "Whether quoted fields of a finite CSV may hold line breaks. Then a record with a stray quote swallows those "
-        "that follow it: only for files whose every line you vouch for.",
-        kind="switch",
-        default=False,
-    )
     time: str = key("The column of the event's time.")
     time_format: str = key(
         "auto reads timestamps, seconds since 1970 and ISO 8601; or iso, seconds, milliseconds, microseconds, "
@@ -130,7 +144,9 @@ class StepsKeys:
         default=0,
     )
     count: int | None = key(
-        "The number of steps; needed where the input is finite.", kind="whole", default=None
+        f"The number of steps; needed where the input is finite, unless --until now is given. {THE_END}",
+        kind="whole",
+        default=None,
     )
     catch_up: int = key(
         "The most steps that may close at once when a stream that follows its input starts; more need --backfill, "
@@ -208,6 +224,13 @@ class QueryKeys:
         "What becomes of an event in no column: dropped, or counted in one more column. Never a new column.",
         default="drop",
         choices=("drop", "other"),
+    )
+    over: int | str | None = key(
+        "For distinct: a unit counts at a step if it was seen in the last so many steps, or in such a duration: daily, "
+        "weekly or monthly active users at every step. What a unit does within a window then changes that many steps "
+        "more, less one, and the account's window is as much longer; window in [protect] stays what is protected.",
+        kind="duration",
+        default=None,
     )
     most: int = key(
         "The most contributions of one unit in one step; the first ones by time are kept.",
@@ -536,8 +559,9 @@ class AnswerKeys:
         "window: sum or mean of the last steps, or since a day, week or month of the calendar began. jump: a change by "
         "threshold or more. low: less than threshold in the last steps. alarm: a value beyond threshold. average: of all "
         "steps so far. decayed: an average in which the past counts less. smooth: the mean of a window where noise is "
-        "above threshold. forecast: steps to come. ratio: one column by another, of the same query or of another. top: "
-        "the largest columns, and which ranks they can have.",
+        "above threshold. forecast: steps to come. unexpected: a value outside of its forecast's interval. ratio: one "
+        "column by another, of the same query or of another. share: a column of counts as a part of all columns. "
+        "top: the largest columns, and which ranks they can have.",
         choices=ANSWERS,
     )
     query: str | None = key("Of which query, where there are several.", default=None)
@@ -557,8 +581,11 @@ class AnswerKeys:
         kind="exact",
         default=None,
     )
-    direction: str = key(
-        "On which side of threshold there is an alarm.", default="above", choices=("above", "below")
+    direction: str | None = key(
+        "On which side there is an alarm: of threshold for alarm, by default above; of what it is compared with for jump "
+        "and unexpected, by default both.",
+        default=None,
+        choices=("above", "below"),
     )
     half_life: int | str | None = key(
         "For decayed: after so many steps, or such a duration, a step counts half.",
@@ -585,7 +612,8 @@ class AnswerKeys:
         default=None,
     )
     of: str | None = key(
-        "For ratio: the column that is divided; not needed where its query has only one.", default=None
+        "For ratio: the column that is divided; not needed where its query has only one. For share: the part.",
+        default=None,
     )
     by: str | None = key(
         "For ratio: the column that it is divided by; not needed where its query has only one.", default=None

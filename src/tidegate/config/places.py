@@ -13,7 +13,7 @@ from tidegate.config.config import Config
 from tidegate.config.reader import FileReader
 from tidegate.errors import InvalidParameter
 
-_BESIDE_A_LEDGER = ("-wal", "-shm", "-journal", ".lock")
+_BESIDE_A_LEDGER = ("-wal", "-shm", "-journal", "-last", ".lock")
 _READ_BESIDE = (".alarms.toml", ".geojson", ".key")  # beside a configuration, for the service
 _WRITTEN_BESIDE = (".tuned.ledger", ".hooks.json", ".spool")
 

@@ -111,6 +111,9 @@ class Queries:
             f"step by at most {show(Fraction(part.policy.max_change))}"
             for part in self.parts
         )
+        window = self.policy.window
+        if self.first.trailing and window is not None:
+            each += f"; units count over several steps, so the account of every query has windows of {window} steps"
         clauses = dict.fromkeys(clause for part in self.parts for clause in part.guarantee.assumptions)
         return (
             f"All queries together are {self.budget_in_full} for {self.protected} ({self.policy.name}): {each}. "
@@ -125,7 +128,7 @@ class Queries:
     @property
     def protected(self) -> str:
         """What is protected, without by how much it changes a value: that is each query's own."""
-        return self.policy.unit().partition(":")[0]
+        return self.first.protects(self.policy).partition(":")[0]
 
     def part(self, name: str) -> Config:
         """The configuration of one query."""
@@ -258,6 +261,8 @@ def parse_queries(text: str, path: str | Path = "tidegate.toml", *, follow: bool
             "aggregate",
         )
     for each, part in built:
+        if part.edition and part.query.over > 1:
+            raise each.fail("over is refused where there are editions; drop one of the two.", "query", "over")
         if part.edition and part.query.aggregate == "given" and part.query.fill is None:
             raise each.fail(
                 "fill is needed where there are editions, because readings that come late are missing at first; write "
@@ -297,6 +302,11 @@ class _PartReader(FileReader):
     ) -> None:
         super().__init__(text, path, follow)
         self.own = dict(own)
+        listed = found["query"] if isinstance(found.get("query"), list) else [own]
+        overs = [each.get("over") for each in listed]
+        self.overs = tuple(
+            each for each in overs if isinstance(each, int | str) and not isinstance(each, bool)
+        )
         self.moved = {name for name in ("column", "value") if name in own}
         given = {name: value for name, value in own.items() if name != "mechanism"}
         known = [item.name for item in fields(ListedQueryKeys)]

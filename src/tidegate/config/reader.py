@@ -39,6 +39,7 @@ from tidegate.ingest.levels import LEAVES, NODES, Levels, better_measured, hiera
 from tidegate.ingest.lookup import Lookup, read_lookup
 from tidegate.ingest.quantiles import METHODS, Range, best_method, parts_over, tree_over
 from tidegate.ingest.query import ALL
+from tidegate.intervals import ByLaw
 from tidegate.mechanisms import Mechanism, catalogue, find, installed
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.mechanisms.plain.blocks import Blocks
@@ -148,6 +149,8 @@ _CONTROL = re.compile(r"[^\t\n\r\x20-\x7e\xa0-\U0010ffff]")
 class FileReader:
     """Checks a file with one query."""
 
+    overs: tuple[int | str, ...] = ()  # over how many steps units count, in any query of the file
+
     def __init__(self, text: str, path: Path, follow: bool) -> None:
         self.text = text
         self.path = path
@@ -244,7 +247,7 @@ class FileReader:
                 raise self.fail(f"unknown key {key!r} in [{name}]{_nearest(key, known) or '.'}", name, key)
         for key in required(section):
             if key not in given:
-                raise self.fail(f"[{name}] needs the key {key!r}; see docs/config.md.", name)
+                raise self.fail(f"[{name}] needs the key {key!r}; see docs/reference/config.md.", name)
         read = {}
         for item in fields(section):
             if item.name in given:
@@ -285,7 +288,9 @@ class FileReader:
             return tuple(str(self.value(section, name, item, "exact")) for item in value)
         if kind == "table" and isinstance(value, dict):
             if not all(isinstance(item, str) for item in value.values()):
-                raise self.fail(f"{name} must be a table of texts; see docs/config.md.", section, name)
+                raise self.fail(
+                    f"{name} must be a table of texts; see docs/reference/config.md.", section, name
+                )
             return value
         if isinstance(value, Pointed):
             if kind in ("seconds", "number"):
@@ -293,7 +298,7 @@ class FileReader:
             raise self.fail(
                 f'{name} = {value} is not exact; write {name} = "{value}".'
                 if kind == "exact"
-                else f"{name} must not be a number with a point; see docs/config.md.",
+                else f"{name} must not be a number with a point; see docs/reference/config.md.",
                 section,
                 name,
             )
@@ -310,7 +315,7 @@ class FileReader:
         if isinstance(value, bool) != (kind == "switch") or not isinstance(value, allowed[kind]):
             words = {"text": "text in quotes", "whole": "a whole number", "switch": "true or false"}
             raise self.fail(
-                f"{name} must be {words.get(kind, 'a whole number, or text in quotes')}; see docs/config.md.",
+                f"{name} must be {words.get(kind, 'a whole number, or text in quotes')}; see docs/reference/config.md.",
                 section,
                 name,
             )
@@ -334,6 +339,8 @@ class FileReader:
                 "steps",
             )
         query = self.make("query", lambda: _query(query_keys, self.path.parent, steps))
+        if not self.overs and query_keys.over is not None:
+            self.overs = (query_keys.over,)
         query = self.levelled(query, query_keys, sections["mechanism"])
         if query.columns is ALL and query.aggregate != "given":  # everything counts, whatever its category
             if schema.column is not None and self.own_column:
@@ -357,7 +364,7 @@ class FileReader:
         else:
             mechanism = self.mechanism(sections["mechanism"], extra, policy, query, steps)
         if query.levels is not None:
-            noise_says_all = isinstance(mechanism.law, Law) and mechanism.uncertainty() is None
+            noise_says_all = isinstance(mechanism.law, Law) and isinstance(mechanism.intervals(), ByLaw)
             apart = noise_says_all and not mechanism.shares_noise
             query = replace(query, levels=replace(query.levels, independent=apart))
         return Config(
@@ -375,6 +382,7 @@ class FileReader:
             policy=policy,
             mechanism=mechanism,
             about=sections["about"],
+            trailing=self.trailing(steps),
             withhold=self.make("publish", lambda: read_withhold(sections["publish"])),
             run=sections["run"],
         )
@@ -514,10 +522,21 @@ class FileReader:
         if keys.policy == "w-event":
             if keys.window is None:
                 raise InvalidParameter("window", None, "given for w-event", "write for example window = 24")
-            return WEvent(w=steps.window("window", keys.window), **common)
+            return WEvent(w=steps.window("window", keys.window) + self.trailing(steps), **common)
+        if keys.policy == "event" and self.trailing(steps):
+            raise InvalidParameter(
+                "policy",
+                "event",
+                "w-event where units count over several steps",
+                'write policy = "w-event" and window = 1',
+            )
         if keys.window is not None:
             raise InvalidParameter("window", keys.window, f"absent for {keys.policy}", "drop it")
         return Event(**common) if keys.policy == "event" else User(**common)
+
+    def trailing(self, steps: Steps) -> int:
+        """By how many steps what a unit does within a window changes more steps than the window has."""
+        return max(steps.window("over", over) for over in self.overs or (1,)) - 1
 
     def mechanism(
         self, keys: MechanismKeys, extra: dict[str, Any], policy: Policy, query: Query, steps: Steps
@@ -787,6 +806,7 @@ def _query(keys: QueryKeys, folder: Path, steps: Steps) -> Query:
     elif keys.columns and levels is None:
         columns = Columns(keys.columns, keys.outside)
     found = {"columns": columns, "clip": clip or None, "learn": learn, "lookup": lookup, "levels": levels}
+    found["over"] = 1 if keys.over is None else steps.window("over", keys.over)
     return Query(**_parameters(keys, Query) | found)  # which checks the number of bounds
 
 

@@ -58,6 +58,10 @@ def _comparable(lower: Config, upper: Config) -> bool:
     one, other = lower.query, upper.query
     if one.aggregate not in COUNTED or other.aggregate not in ("count", "distinct"):
         return False
+    if one.over > 1 and not (other.aggregate == "distinct" and other.over >= one.over):
+        return False  # whoever was seen before this step is in no count of it
+    if other.over > 1 and one.aggregate != "distinct":
+        return False
     if other.aggregate == "distinct" and one.aggregate != "distinct":
         return False
     if upper.schema.unit is None and other.aggregate == "distinct":
@@ -66,7 +70,7 @@ def _comparable(lower: Config, upper: Config) -> bool:
     same = len(one.answer_labels) == 1 and (one.columns, one.lookup, lower.schema.column) == (
         other.columns, other.lookup, upper.schema.column,
     )  # fmt: skip
-    if one.aggregate == other.aggregate and same and one.where == other.where:
+    if one.aggregate == other.aggregate and same and one.where == other.where and one.over == other.over:
         return False  # the same statistic twice
     return (
         (everything or same)

@@ -81,6 +81,8 @@ def shape(config: Config, largest: float) -> dict[str, tuple[float, ...]]:
         raise InvalidInput(
             "the input is already aggregated, so that no unit can be seen; there is nothing to tune."
         )
+    if config.query.over > 1:
+        raise InvalidInput("units count over several steps, of which tune looks at one; write most yourself.")
     if config.query.learn is not None:
         raise InvalidParameter(
             "clip",
@@ -92,7 +94,7 @@ def shape(config: Config, largest: float) -> dict[str, tuple[float, ...]]:
 
 
 def cell_names(config: Config, histograms: Mapping[str, tuple[float, ...]]) -> list[str]:
-    """What the account of a tuning calls its cells, so that it answers for this statistic and no other."""
+    """What the log of a tuning calls its cells, so that it answers for this statistic and no other."""
     place = hashlib.sha256(config.source.location.encode()).hexdigest()[:8]  # an address may have a password
     counted = f"{config.query.aggregate} by {config.schema.unit or 'record'} of {place}"
     return [f"{counted}: {name} to {end:.10g}" for name, ends in histograms.items() for end in ends]
@@ -266,8 +268,8 @@ def _settable(text: str, section: str, name: str) -> bool:
         return False
 
 
-def ledger_of(config: Config) -> Path:
-    """Where the account of the tuning is kept, beside the configuration."""
+def log_of(config: Config) -> Path:
+    """Where the log of the tuning is kept, beside the configuration."""
     return config.path.with_suffix(".tuned.ledger")
 
 

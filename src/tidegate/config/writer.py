@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 import polars as pl
 
+from tidegate.config.keys import THE_END
 from tidegate.errors import InvalidParameter
 from tidegate.ingest.errors import EmptyInput, NotUtf8, SourceUnavailable, UnreadableInput, attempt
 from tidegate.ingest.schema import check_header
@@ -276,6 +278,7 @@ def write_config(
         text = f"{key} = {quoted(given, ensure_ascii=False)}" if given is not None else f'# {key} = "…"'
         return f"{text}{' ' * max(1, 34 - len(text))}# {comment}\n"
 
+    the_end = textwrap.fill(THE_END, 100, initial_indent="# ", subsequent_indent="# ")
     names = ", ".join(quoted(str(name), ensure_ascii=False) for name in categories)
     bounds = ", ".join(quoted(str(bound)) for bound in clip)
     counted = aggregate in ("count", "distinct", "sum", "mean", "histogram", "quantile")
@@ -308,7 +311,7 @@ def write_config(
 {more}"""
     asked = "\n".join(listed_query(each, columns) for each in queries) if queries else one
     return f"""\
-# Everything in this file is public. Nothing in it may be taken from the data. All keys: docs/config.md
+# Everything in this file is public. Nothing in it may be taken from the data. All keys: docs/reference/config.md
 
 [source]
 {line("location", str(location), "a file, a folder, - for standard input, or mqtt://host/topic")}\
@@ -322,6 +325,7 @@ def write_config(
 {line("length", length, "of a step")}\
 {line("zone", zone, "of the start, and of times that carry none")}\
 count = {count}{" " * max(1, 26 - len(str(count)))}# how many steps there are
+{the_end}
 
 {asked}
 [protect]
@@ -356,6 +360,7 @@ LISTED = {  # keys of one of several statistics, and whether each is a list
     "mechanism": False,
     "counted": False,
 }
+CLIPPED = "clipped"  # the share of the budget for how many values are clipped
 
 
 def listed_query(given: Mapping[str, str], columns: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -377,13 +382,16 @@ def listed_query(given: Mapping[str, str], columns: Mapping[str, str] = MappingP
     clip = ["0", "200"]
     """
     lines = ["[[query]]"]
+    clipped = given.get(CLIPPED)
     for key, text in given.items():
+        if key == CLIPPED:
+            continue
         if key == "most" and text.isdecimal():
             lines.append(f"most = {int(text)}")
             continue
         if key not in LISTED:
-            known = ", ".join(("most", *LISTED))
-            near = nearest(key, ("most", *LISTED))
+            known = ", ".join(("most", *LISTED, CLIPPED))
+            near = nearest(key, ("most", *LISTED, CLIPPED))
             remedy = f"did you mean {near!r}?" if near else "write for example name=orders aggregate=count"
             raise InvalidParameter("query", key, f"made of {known}", remedy)
         if key in ("column", "value") and columns:
@@ -391,4 +399,21 @@ def listed_query(given: Mapping[str, str], columns: Mapping[str, str] = MappingP
         value = [part.strip() for part in text.split(",") if part.strip()] if LISTED[key] else text
         shown = text if key == "level" else json.dumps(value, ensure_ascii=False)
         lines.append(f"{key} = {shown}")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + ("" if clipped is None else "\n" + _clipped(given, clipped))
+
+
+def _clipped(given: Mapping[str, str], share: str) -> str:
+    """A histogram of two columns, inside of the clip and outside of it, and the part that is outside."""
+    name, bounds = given.get("name", ""), [part.strip() for part in given.get("clip", "").split(",")]
+    if len(bounds) != 2 or given.get("aggregate") not in ("sum", "mean") or not name:
+        raise InvalidParameter(
+            CLIPPED, share, "beside a name and a clip of two bounds, of a sum or a mean", f"drop {CLIPPED}"
+        )
+    keys = {"name": f"{name}-clipped", "aggregate": "histogram", "edges": given["clip"]}
+    keys |= {key: given[key] for key in ("value", "most") if key in given}
+    return (
+        '# how many values are clipped: those outside of its edges are in the column "other"\n'
+        + listed_query({**keys, "share": share}).rstrip("\n")
+        + '\noutside = "other"\n\n'
+        + f'[[answer]]\nname = "{name}-clipped-share"\nkind = "share"\nquery = "{name}-clipped"\nof = "other"\n'
+    )

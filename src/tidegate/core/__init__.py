@@ -2,6 +2,4 @@
 
 Read `session.py` first. A push validates its input, checks what is charged whatever the data are, lets the mechanism
 compute, checks all charges, commits, and only then returns. docs/proofs/core.md has the states and every transition.
-
-This package is private until every mechanism runs on it.
 """

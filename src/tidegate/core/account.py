@@ -7,6 +7,7 @@ at charged steps: a window that ends later, without new charges, contains no mor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,16 +18,27 @@ from tidegate.core.errors import AccountRefused, Held, Refusal
 from tidegate.exact import whole
 
 LARGEST_LIMIT = 2**62 - 1  # so that a limit and one more charge stay within 64 bits
+LARGEST_WINDOW = 2**27  # an account remembers the units of every step of a window: 1 GiB
 LARGEST_STEP = 2**53  # so that steps, and spans that are planned ahead, stay within 64 bits
+
+
+class After(NamedTuple):
+    """The account after charges that fit. Nobody changes these dictionaries."""
+
+    total: int  # units of the steps of the last window
+    live: dict[tuple[int, int], Span]  # spans that may meet a window to come
+    ordinals: dict[int, int]
+    ended: int  # units of spans that meet the last window, and none to come
 
 
 class Checked(NamedTuple):
     """Charges that fit, and the account after them."""
 
     charges: Charges
-    total: int  # units of the steps of the last window
-    live: dict[tuple[int, int], Span]  # spans that may meet a window to come
+    total: int
+    live: dict[tuple[int, int], Span]
     ordinals: dict[int, int]
+    ended: int
 
 
 @lean
@@ -71,32 +83,49 @@ class Account:
     tidegate.core.errors.AccountRefused: the charge of 6 units at step 4 is refused: steps 1 to 4 may spend 8 ...
     """
 
-    __slots__ = ("_at", "_ring", "ahead", "horizon", "limit", "live", "ordinals", "step", "total", "window")
+    __slots__ = (
+        "_at",
+        "_last_step",
+        "_ring",
+        "ahead",
+        "ended",
+        "horizon",
+        "limit",
+        "live",
+        "ordinals",
+        "step",
+        "total",
+        "window",
+    )
 
     def __init__(self, limit: int, window: int | None, horizon: int | None = None) -> None:
         self.limit = whole("limit", limit, most=LARGEST_LIMIT)
-        self.window = None if window is None else whole("window", window)
+        self.window = None if window is None else whole("window", window, most=LARGEST_WINDOW)
         self.horizon = horizon
+        self._last_step = LARGEST_STEP if horizon is None else min(horizon, LARGEST_STEP)
         self.step = 0  # the last step that was charged or passed over
         self.ahead = 0  # units that events have charged to the next step
         self.total = 0
         self.live: dict[tuple[int, int], Span] = {}
         self.ordinals: dict[int, int] = {}  # of each law: the largest ordinal that was ever charged
+        self.ended = 0
         self._ring: Integers = np.zeros(self.window or 0, dtype=np.int64)
         self._at = 0  # where the oldest step of the window stands
 
     def check(self, charges: Charges) -> Checked:
         """Judge charges; they begin after the last step, and steps in between cost nothing."""
-        units = charges.units
-        if units.dtype != np.int64 or units.ndim != 1 or charges.spans.dtype != np.int64:
+        first, units, rows = charges
+        if units.dtype != np.int64 or units.ndim != 1 or rows.dtype != np.int64:
             raise AccountRefused("charges are whole numbers, one for each step.")
-        if charges.first <= self.step:
-            raise AccountRefused.order(charges.first, self.step)
-        horizon = LARGEST_STEP if self.horizon is None else min(self.horizon, LARGEST_STEP)
-        if charges.last > horizon:
-            raise AccountRefused.horizon(charges.last, horizon)
-        ring, at, total = self._moved_to(charges.first)
-        live, ordinals = self._with_spans(charges)
+        if first <= self.step:
+            raise AccountRefused.order(first, self.step)
+        spans = [Span(*row) for row in rows.tolist() if row[4]] if len(rows) else []
+        if len(units) == 1 and first == self.step + 1:
+            return Checked(charges, *self.check_next(int(units[0]), spans))
+        if charges.last > self._last_step:
+            raise AccountRefused.horizon(charges.last, self._last_step)
+        ring, at, total = self._moved_to(first)
+        live, ordinals = self._with_spans(first, charges.last, spans) if spans else (self.live, self.ordinals)
         units = self._with_events(charges)
         if units.size and (int(charges.units.min()) < 0 or int(units.max()) > self.limit):
             raise AccountRefused("a step was charged less than nothing or more than a whole window.")
@@ -105,11 +134,47 @@ class Account:
         if refused >= 0:
             raise self._overspent(charges, live, charges.first + refused)
         kept = {key: span for key, span in live.items() if self._meets(span, charges.last + 1)}
-        return Checked(charges, int(total), kept, ordinals)
+        return Checked(charges, int(total), kept, ordinals, self._ended(live, charges.last))
+
+    def check_next(self, units: int, spans: Sequence[Span] = ()) -> After:
+        """`check` of the next step alone, with plain numbers: a kernel would take longer to be called."""
+        step, window, live, ordinals = self.step + 1, self.window, self.live, self.ordinals
+        if step > self._last_step:
+            raise AccountRefused.horizon(step, self._last_step)
+        if spans:
+            live, ordinals = self._with_spans(step, step, spans)
+        charged, allowed, ends, ended = units + self.ahead, self.limit, False, 0
+        if units < 0 or charged > allowed:
+            raise AccountRefused("a step was charged less than nothing or more than a whole window.")
+        total = self.total + charged
+        if window is not None:
+            total -= self._ring.item(self._at)
+        for span in live.values():
+            allowed -= span.units if window is None or span.last > step - window else 0
+            ends = ends or (window is not None and span.last <= step + 1 - window)
+        if total > allowed:
+            rows = np.array(spans, dtype=np.int64).reshape(-1, len(Span._fields))
+            raise self._overspent(Charges(step, np.array([units]), rows), live, step)
+        if ends:
+            ended = self._ended(live, step)
+            live = {key: span for key, span in live.items() if self._meets(span, step + 1)}
+        return After(total, live, ordinals, ended)
+
+    def apply_next(self, units: int, after: After) -> None:
+        """`apply` of the next step alone."""
+        if self.window is not None:
+            self._ring[self._at] = units + self.ahead
+            self._at = (self._at + 1) % self.window
+        self.ahead = 0
+        self.step += 1
+        self.total, self.live, self.ordinals, self.ended = after
 
     def apply(self, checked: Checked) -> None:
         """Take over charges that were checked, and committed, last."""
         charges = checked.charges
+        if len(charges.units) == 1 and charges.first == self.step + 1:
+            self.apply_next(int(charges.units[0]), After(*checked[1:]))
+            return
         units = self._with_events(charges)
         self._ring, self._at, _ = self._moved_to(charges.first)
         window = self._ring.size
@@ -121,7 +186,7 @@ class Account:
         if charges.last > self.step:
             self.ahead = 0
         self.step, self.total = charges.last, checked.total
-        self.live, self.ordinals = checked.live, checked.ordinals
+        self.live, self.ordinals, self.ended = checked[2:]
 
     def check_event(self, units: int) -> None:
         """Judge what an event costs, which is charged to the next step."""
@@ -130,6 +195,10 @@ class Account:
     def apply_event(self, units: int) -> None:
         """Take it over: the next step has spent this before it is released."""
         self.ahead += units
+
+    def spent(self) -> int:
+        """Units that the window which ends at the last step has spent; an event belongs to the next one."""
+        return self.total + self.ended + sum(span.units for span in self.live.values())
 
     def remaining(self) -> int:
         """Units that the window which ends at the next step has left."""
@@ -208,28 +277,38 @@ class Account:
     def standing(self) -> Checked:
         """The account as it is, for a commit that charges nothing."""
         none = Charges(self.step + 1, np.zeros(0, dtype=np.int64))
-        return Checked(none, self.total, self.live, self.ordinals)
+        return Checked(none, self.total, self.live, self.ordinals, self.ended)
 
     def end_spans(self) -> None:
         """Forget spans whose noise is never used again; whoever calls waits until no window contains a use of it."""
-        self.live, self.ordinals = {}, {}
+        self.live, self.ordinals, self.ended = (
+            {},
+            {},
+            self.ended + sum(span.units for span in self.live.values()),
+        )
 
     def load(self, charges: Charges) -> None:
         """Take over units that were committed before, for an account that is opened again."""
         ring, at, total = self._moved_to(charges.first)
         units = self._with_events(charges)
         _, total = first_refused(ring, at, total, units, np.array([LARGEST_LIMIT]))
-        self.apply(Checked(charges, int(total), {}, {}))
+        self.apply(Checked(charges, int(total), {}, {}, 0))
 
-    def restore(self, total: int, live: dict[tuple[int, int], Span], ordinals: dict[int, int]) -> None:
+    def restore(self, after: After) -> None:
         """Take over what the charges of the last window do not tell: older spans, and the total of an endless one."""
         if self.window is None:
-            self.total = total
-        self.live, self.ordinals = live, ordinals
+            self.total = after.total
+        _, self.live, self.ordinals, self.ended = after
 
     def _meets(self, span: Span, end: int) -> bool:
         """Whether a span counts in the window that ends at a step, or in a later one."""
         return self.window is None or span.last > end - self.window
+
+    def _ended(self, live: dict[tuple[int, int], Span], step: int) -> int:
+        """What spans cost that meet the window which ends at a step, and none that ends later."""
+        if self.window is None:
+            return 0
+        return sum(span.units for span in live.values() if span.last == step + 1 - self.window)
 
     def _moved_to(self, first: int) -> tuple[Integers, int, int]:
         """(ring, place of its oldest step, its units) when the step before `first` has passed; nothing is changed."""
@@ -252,28 +331,25 @@ class Account:
         units[0] += min(self.ahead, LARGEST_LIMIT)
         return units
 
-    def _with_spans(self, charges: Charges) -> tuple[dict[tuple[int, int], Span], dict[int, int]]:
-        """The spans that are live after these charges, and the ordinals; a span that breaks a rule is refused."""
-        if not len(charges.spans):
-            return self.live, self.ordinals
+    def _with_spans(
+        self, first: int, last: int, spans: Sequence[Span]
+    ) -> tuple[dict[tuple[int, int], Span], dict[int, int]]:
+        """The spans that are live after charges of these steps, and the ordinals; one that breaks a rule is refused."""
         live, ordinals = dict(self.live), dict(self.ordinals)
-        for row in charges.spans.tolist():
-            span = Span(*row)
-            if not span.units:
-                continue
+        for span in spans:
             key, known = (span.law, span.ordinal), live.get((span.law, span.ordinal))
             if not 0 < span.units <= self.limit or span.last < span.first or span.law < 0:
                 raise AccountRefused(
                     "a span has no units, more than a whole window, or ends before it begins."
                 )
-            if known is not None and self._meets(known, charges.first):
+            if known is not None and self._meets(known, first):
                 if (known.first, known.units) != (span.first, span.units) or span.last < known.last:
                     raise AccountRefused("a span that is open may only be extended; its other numbers stay.")
             elif span.ordinal <= ordinals.get(span.law, -1):
                 raise AccountRefused(
                     "a span that has ended was charged again; begin one with another ordinal."
                 )
-            elif not charges.first <= span.first <= charges.last:
+            elif not first <= span.first <= last:
                 raise AccountRefused(
                     "a span begins at one of the steps that are charged with it, never before."
                 )

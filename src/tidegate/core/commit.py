@@ -8,13 +8,17 @@ possible values, say a radius, could be found by trying them all.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
 
 from tidegate.core.errors import LogDamaged
+from tidegate.noise.entropy import fresh_bytes
 
 VERSION = b"tidegate log 1\n"
-NO_HEAD = bytes(32)
+HEAD_BYTES = 32
+NO_HEAD = bytes(HEAD_BYTES)
 SALT_BYTES = 32
 NUMBERS = struct.Struct("<qqqq")
 LENGTH = struct.Struct("<q")
@@ -24,7 +28,39 @@ POSITION_BLOCK = 256  # a position is stored in so many bytes, or a multiple
 OPENED, PUSHED, HALTED, RESTARTED, FINISHED, EVENT, AMENDED = 0, 1, 2, 3, 4, 5, 6
 
 
-class Commit(NamedTuple):
+class Written(NamedTuple):
+    """The public part of a commit, as bytes.
+
+    Attributes
+    ----------
+    charges, releases
+        Encoded by `arrays.encode`. A restart has the last silent step of each query in place of charges, and a
+        description has JSON.
+    """
+
+    charges: bytes
+    releases: bytes
+
+    def encoded(self) -> Written:
+        """Itself."""
+        return self
+
+
+class Content(Protocol):
+    """The public part of a commit, in any form. Nobody changes it after the commit."""
+
+    def encoded(self) -> Written:
+        """The same as bytes."""
+
+
+class Secret(Protocol):
+    """The states of all queries, in any form that nobody changes any more."""
+
+    def encoded_state(self) -> bytes:
+        """The same as bytes."""
+
+
+class Commit:
     """What one transaction writes.
 
     Attributes
@@ -33,20 +69,20 @@ class Commit(NamedTuple):
         Its place in the log, and why it was written.
     first, last
         The steps that it charges; last = first − 1 where there are none.
-    charges, releases
-        Public, encoded by `arrays.encode`. A restart has the last silent step of each query in place of charges.
+    content
+        Charges and releases. A log in memory keeps them as they are, and makes bytes of them when somebody looks.
     secret
-        Salt, position and state. Only the last commit of a log keeps it. The state is empty behind a halt and at the
-        end of a stream: nothing goes on from there.
+        Position and state, and what `secret_of` has made of them; None: a later commit has overwritten it. The state is
+        empty behind a halt and at the end of a stream: nothing goes on from there.
     """
 
-    number: int
-    kind: int
-    first: int
-    last: int
-    charges: bytes
-    releases: bytes
-    secret: bytes
+    __slots__ = ("content", "first", "kind", "last", "number", "secret")
+
+    def __init__(
+        self, number: int, kind: int, first: int, last: int, content: Content, position: bytes, state: Secret
+    ) -> None:
+        self.number, self.kind, self.first, self.last, self.content = number, kind, first, last, content
+        self.secret: dict[str, Any] | None = {"position": position, "state": state}
 
 
 class Row(NamedTuple):
@@ -63,11 +99,28 @@ class Row(NamedTuple):
     head: bytes
 
 
-def row_of(previous: bytes, commit: Commit) -> Row:
-    """The row of a commit behind a head."""
-    releases, secret = sha256(commit.releases).digest(), sha256(commit.secret).digest()
-    head = head_of(previous, commit[:4], commit.charges, releases, secret)
-    return Row(*commit[:4], commit.charges, commit.releases, releases, secret, head)
+def secret_of(secret: dict[str, Any]) -> bytes:
+    """Salt, position and state of a commit: made once, also where two threads, or a handler, ask for it."""
+    found: bytes | None = secret.get("sealed")
+    if found is None:
+        made = sealed(fresh_bytes(SALT_BYTES), secret["position"], secret["state"].encoded_state())
+        found = secret.setdefault("sealed", made)
+    return found
+
+
+def row_and_secret(previous: bytes, commit: Commit) -> tuple[Row, bytes]:
+    """The row of a commit behind a head, and its secret."""
+    assert commit.secret is not None
+    secret = secret_of(commit.secret)
+    return row_of(previous, commit, sha256(secret).digest()), secret
+
+
+def row_of(previous: bytes, commit: Commit, secret: bytes) -> Row:
+    """The row of a commit behind a head, where the digest of its secret is known."""
+    charges, written = commit.content.encoded()
+    numbers, releases = (commit.number, commit.kind, commit.first, commit.last), sha256(written).digest()
+    head = head_of(previous, numbers, charges, releases, secret)
+    return Row(*numbers, charges, written, releases, secret, head)
 
 
 def head_of(
@@ -76,6 +129,46 @@ def head_of(
     """The next head, from the digests of what is not public for ever."""
     content = VERSION + previous + NUMBERS.pack(*numbers) + sha256(charges).digest() + releases + secret
     return sha256(content).digest()
+
+
+class HasRows(Protocol):
+    """A log, or who only reads one."""
+
+    def rows(self, number: int = 0) -> Iterator[Row]:
+        """All rows from a number on, in order."""
+
+
+def checked(log: HasRows, rows: Iterable[Row]) -> Iterator[Row]:
+    """Rows of a log that follow each other, each compared with its hash, as is the one before the first."""
+    head = None
+    for row in rows:
+        head = _head_before(log, row.number) if head is None else head
+        check_row(row, head)
+        head = row.head
+        yield row
+
+
+def _head_before(log: HasRows, number: int) -> bytes:
+    """The head of the commit before a number, whose own hash is compared: where a window begins is found by its steps."""
+    head, first = NO_HEAD, max(0, number - 2)
+    for row in islice(log.rows(first), number - first):
+        if row.number == 0 or row.number > first:
+            check_row(row, head)
+        head = row.head
+    return head
+
+
+def check_row(row: Row, previous: bytes) -> None:
+    """Refuse a row that does not have the hash of its content and of the head before it."""
+    try:
+        expected = head_of(previous, row[:4], row.charges, row.releases_digest, row.secret_digest)
+        kept = row.releases is None or sha256(row.releases).digest() == row.releases_digest
+    except (TypeError, struct.error):
+        raise LogDamaged(
+            f"commit {row.number} is not one that Tidegate has written; restore a backup."
+        ) from None
+    if expected != row.head or not kept:
+        raise LogDamaged(f"the hash of commit {row.number} is not that of its content; restore a backup.")
 
 
 def sealed(salt: bytes, position: bytes, state: bytes) -> bytes:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.core.charges import NO_SPANS, Charges, Integers
+from tidegate.core.charges import NO_SPANS, Charges, Integers, Span
 from tidegate.core.rows import Draws
 from tidegate.core.values import Reader
 from tidegate.exact import ExactLike
@@ -27,7 +28,7 @@ NOTHING: tuple[npt.NDArray[Any], ...] = ()
 
 
 class Output(NamedTuple):
-    """What steps release and what they cost.
+    """What steps release and what they cost: new arrays, of which the mechanism keeps none.
 
     Attributes
     ----------
@@ -155,6 +156,36 @@ class Mechanism(Protocol):
         """Release the next steps and change the state. What it raises ends the session, and the steps stay charged."""
 
 
+class EveryStep(NamedTuple):
+    """What all steps have in common, where each is measured in the same way.
+
+    Attributes
+    ----------
+    scale
+        Of their noise, in the unit of the values.
+    units
+        What each costs by itself, besides spans.
+    """
+
+    scale: float
+    units: int
+
+
+@runtime_checkable
+class MeasuresEveryStep(Protocol):
+    """A mechanism that measures all steps in the same way, so that single pushes have a short way."""
+
+    @property
+    def every_step(self) -> EveryStep:
+        """What is the same at all of them; they are fresh, and measured at their own step."""
+
+    def measure(self, state: State, row: Any, step: int, noise: Draws) -> tuple[Floats, Sequence[Span]]:
+        """What `advance` releases of one step: its values in a new array, and the spans that pay for them.
+
+        `row` are its whole numbers, and for one column a plain one.
+        """
+
+
 @runtime_checkable
 class Resumes(Protocol):
     """A mechanism whose state has parts that follow from charges."""
@@ -183,7 +214,7 @@ class Finishes(Protocol):
 
 
 @runtime_checkable
-class HearsEvents(Protocol):
+class HandlesEvents(Protocol):
     """A mechanism with announced public events, for example an intrusion."""
 
     def event(self, state: State, name: str, step: int, noise: Draws) -> Charges | None:

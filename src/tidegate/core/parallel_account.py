@@ -72,7 +72,7 @@ class ParallelAccount(Account):
                 raise error.of(f"column group {number}") from None
         if charges.first <= self.step:
             raise AccountRefused.order(charges.first, self.step)
-        return Checked(charges, 0, {}, {})
+        return Checked(charges, 0, {}, {}, 0)
 
     def apply(self, checked: Checked) -> None:
         """Take over charges that were checked, and committed, last."""
@@ -84,7 +84,11 @@ class ParallelAccount(Account):
 
     def load(self, charges: Charges) -> None:
         """Take over units that were committed before, for an account that is opened again."""
-        self.apply(Checked(charges, 0, {}, {}))
+        self.apply(Checked(charges, 0, {}, {}, 0))
+
+    def spent(self) -> int:
+        """Units that the fullest part has spent in the last window."""
+        return max(part.spent() for part in self._moved())
 
     def remaining(self) -> int:
         """Units that every part has left."""

@@ -5,10 +5,10 @@ which compares the head of a log, replaces it and writes the row; the server has
 no transaction that is left open, and nobody sees half of one. Logs of one `Group` share a connection, and pushes of
 several threads that wait for it share a statement.
 
-A secret belongs to the table that it was written in, known by the server's identifier and by the numbers of database,
-table and log: in a copy it is not used. Columns are not compressed, so that the size of what is written depends on shapes
-alone. PostgreSQL keeps old versions of rows, with old secrets, until it reuses their place, and in its own write-ahead
-log: whoever reads the server's files reads them.
+A secret belongs to the table that it was written in, known by the server's identifier and timeline and by the numbers of
+database, table and log: in a copy, and after a failover or a recovery to an earlier time, it is not used. Columns are not
+compressed, so that the size of what is written depends on shapes alone. PostgreSQL keeps old versions of rows, with old
+secrets, until it reuses their place, and in its own write-ahead log: whoever reads the server's files reads them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from threading import Event, Lock, get_ident
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from tidegate.core.commit import NO_HEAD, Commit, Row, row_of
+from tidegate.core.commit import NO_HEAD, Commit, Row, row_and_secret
 from tidegate.core.errors import Fenced, LogDamaged, LogMismatch, SessionClosed
-from tidegate.core.log import FENCED, Loaded, Log
+from tidegate.core.log import FENCED, Head, Loaded, Log
 from tidegate.core.turns import REENTERED, Turns
 from tidegate.errors import InvalidParameter, MissingPart, TidegateError, port_of
 from tidegate.servers.postgres import SCHEMES, ServerAway, ServerRefuses, Watchdog
@@ -57,6 +57,8 @@ PLACE = (
     "SELECT (SELECT oid FROM pg_database WHERE datname = current_database())::text, "
     "'tidegate.logs'::regclass::oid::text, has_function_privilege('pg_control_system()', 'execute')"
 )
+# of the server's write-ahead log: another one begins where a replica takes over, and after a recovery to an earlier time
+TIMELINE = "left(pg_walfile_name(pg_current_wal_lsn()), 8)"
 ONE = """
 WITH swapped AS (
     UPDATE tidegate.logs SET head = %b, number = %s, place = %s, secret = %b WHERE id = %s AND head = %b RETURNING id
@@ -403,19 +405,21 @@ class PostgresLog(Log):
         except BaseException:
             self.close()
             raise
-        self._place = f"{self._group.place}.{self._id}"
+        self._place = ""  # known when the last commit is read
 
     def load(self) -> Loaded | None:
         """The last commit."""
         self._turns.check_process()
         found = self._group.read(
-            f"SELECT l.head, l.number, place, secret, {COLUMNS} FROM tidegate.logs AS l LEFT JOIN tidegate.commits AS c "
-            "ON c.log = l.id AND c.number = (SELECT max(number) FROM tidegate.commits WHERE log = l.id) WHERE l.id = %s",
+            f"SELECT {TIMELINE}, l.head, l.number, place, secret, {COLUMNS} FROM tidegate.logs AS l "
+            "LEFT JOIN tidegate.commits AS c ON c.log = l.id "
+            "AND c.number = (SELECT max(number) FROM tidegate.commits WHERE log = l.id) WHERE l.id = %s",
             (self._id,),
         )
         if len(found) != 1:
             raise LogDamaged(f"the log {self.shown} has no head; restore a backup.")
-        head, number, place, secret, *columns = found[0]
+        timeline, head, number, place, secret, *columns = found[0]
+        self._place = f"{self._group.place}.{self._id}.{timeline}"
         if head == NO_HEAD and number < 0 and columns[0] is None:
             return None
         row = Row(*columns)
@@ -423,16 +427,17 @@ class PostgresLog(Log):
             raise LogDamaged(f"the last commit of {self.shown} is not there; restore a backup.")
         return Loaded(row, secret, place == self._place)
 
-    def append(self, expected: bytes, commit: Commit) -> bytes:
+    def append(self, expected: Head, commit: Commit) -> bytes:
         """Compare and swap in one statement."""
         request = self.request(expected, commit)
         with self._turns.one():
             self._group.append(request)
         return request.row.head
 
-    def request(self, expected: bytes, commit: Commit) -> Request:
+    def request(self, expected: Head, commit: Commit) -> Request:
         """A commit for `Group.append_many`."""
-        return Request(self._id, self._place, expected, row_of(expected, commit), commit.secret)
+        head = self.hashed(expected)
+        return Request(self._id, self._place, head, *row_and_secret(head, commit))
 
     def rows(self, number: int = 0) -> Iterator[Row]:
         """All rows from a number on, a block at a time."""

@@ -14,14 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.compiled import lean
-from tidegate.noise.discrete_laplace import decide
-from tidegate.noise.entropy import CHUNK_WORDS, Source
+from tidegate.noise.discrete_laplace import decide, laplace, laplace_one
+from tidegate.noise.entropy import CHUNK_WORDS, SYSTEM, Source
 from tidegate.noise.fixed import MIX_1, MIX_2, STRIDE, address_keys
 from tidegate.noise.kernels import UNDECIDED, constants, laplace_large, laplace_small
 from tidegate.noise.readdressed import Readdressed
 
 # what a loop wants when it returns: nothing, words, or the row of slot k as ROW + k; a mechanism's own are negative
 DONE, WORDS, ROW = 0, 1, 2
+SINGLE = 256  # draws that are made at once for single steps
 
 _STRIDE, _MIX_1, _MIX_2 = np.uint64(STRIDE), np.uint64(MIX_1), np.uint64(MIX_2)
 
@@ -81,16 +82,16 @@ def draw_row(pool: Any, slot: Any, step: int, scale: float) -> Any:
             return WORDS
         pool.position[0] = begin + taken
     undecided = 0
+    # parts of the pool, because vector instructions need places that surely count from the beginning
+    words, further = pool.words[begin : begin + count], pool.words[begin + count : begin + taken]
     if shift == 0:
         for draw in range(count):
-            value = laplace_small(pool.words[begin + draw], part, factor)
+            value = laplace_small(words[draw], part, factor)
             row[draw] = value
             undecided += value == UNDECIDED
     else:
         for draw in range(count):
-            value = laplace_large(
-                pool.words[begin + draw], pool.words[begin + count + draw], part, factor, shift
-            )
+            value = laplace_large(words[draw], further[draw], part, factor, shift)
             row[draw] = value
             undecided += value == UNDECIDED
     if undecided:
@@ -107,6 +108,17 @@ class Draws:
         self.source = source
         self._rows: dict[tuple[tuple[str, int], ...], RowNoise] = {}
         self._bound: tuple[Any, Any] = (None, None)
+        self._drawn: tuple[float, list[int]] = (0.0, [])  # a scale, and noise that waits for single steps
+
+    def laplace(self, stream: str, step: int, scale: float) -> int:
+        """Laplace noise for the only value of a step; in production some are drawn at once, and wait like words do."""
+        if self.source is not SYSTEM:
+            return laplace_one(self.source, stream, step, 0, scale)
+        known, drawn = self._drawn
+        if known != scale or not drawn:
+            drawn = laplace(self.source, stream, step, scale, (SINGLE,)).tolist()
+            self._drawn = scale, drawn
+        return drawn.pop()
 
     def bound(self, state: Any, make: Callable[[], Any]) -> Any:
         """What a mechanism makes once for a state, such as room for its loops; made again for another state."""

@@ -10,7 +10,7 @@ window fits the smallest budget that was in force at any of its steps. All of it
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -89,7 +89,7 @@ def part_of(mechanism: Mechanism, share: Fraction) -> Mechanism:
     Examples
     --------
     >>> import tidegate as tg
-    >>> from tidegate._mechanisms.plain.uniform import Uniform
+    >>> from tidegate.mechanisms.plain.uniform import Uniform
     >>> part_of(Uniform(tg.WEvent(epsilon="1", w=3)), Fraction(1, 3)).policy
     WEvent(epsilon='1/3', w=3)
     """
@@ -225,8 +225,12 @@ def described(
     shares: Mapping[str, Fraction],
     accounts: Mapping[str, Any],
     about: Mapping[str, Any],
+    names: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
-    """The configuration of a log, as JSON has it again; `about` is what else makes a query what it is."""
+    """The configuration of a log, as JSON has it again.
+
+    `about` is what else makes a query what it is, `names` are those of its columns, where they were given.
+    """
     one = next(iter(queries))
     unit = protection(queries[one].policy)
     total = queries[one].policy.budget.total / shares[one]
@@ -244,6 +248,7 @@ def described(
                 "account": accounts[name],
                 "mechanism": mechanism.describe(),
                 "about": about.get(name),
+                **({"names": list(names[name])} if name in names else {}),
             }
             for name, mechanism in queries.items()
         },
@@ -415,7 +420,8 @@ def _running(description: dict[str, Any], name: str) -> Any:
     query = description["queries"].get(name)
     if query is None:
         return None
-    return query["account"], query["mechanism"], query.get("about"), _amounts(description)[0][name]
+    own = query["account"], query["mechanism"], query.get("about"), query.get("names")
+    return *own, _amounts(description)[0][name]
 
 
 def _amounts(description: dict[str, Any]) -> tuple[dict[str, Amount], Amount]:

@@ -103,6 +103,8 @@ class SecretsAccount(Account):
         if charges.spans.size and charges.spans[:, 4].any():
             raise AccountRefused("a span cannot be charged under Swellfish: an event may meet a part of it.")
         checked = super().check(charges)  # form, order, horizon
+        if charges.units.size and int(charges.units.max()) > self._most:
+            raise AccountRefused(f"a step was charged more than {self._most} units; use fewer units.")
         if not self._within_shares(charges):
             broken = self._first_broken(charges)
             if broken is not None:
@@ -116,6 +118,12 @@ class SecretsAccount(Account):
         if above.size:
             self._full = charges.first + int(above[-1])
         super().apply(checked)
+
+    def check_event(self, units: int) -> None:
+        """Refuse an event that costs anything: no mechanism of secrets has one."""
+        if units:
+            raise AccountRefused("an event cannot be charged under Swellfish; release it with a step.")
+        super().check_event(units)
 
     def remaining(self) -> int:
         """Units that the next step may have."""
@@ -153,6 +161,11 @@ class SecretsAccount(Account):
     @property
     def _window(self) -> int:
         return self.policy.window
+
+    @property
+    def _most(self) -> int:
+        """Units that a step may have where no secret is hidden: a window of them stays below 64 bits."""
+        return MOST // self._window
 
     def _within_shares(self, charges: Charges) -> bool:
         """Whether these steps, and all that an event may share with them, have at most their equal shares."""
@@ -227,4 +240,4 @@ class SecretsAccount(Account):
         found = int(largest_charge(around.intervals, low, self.promises.allowance, units))
         if self.policy.promise == "joint":
             found = min(found, int(self.promises.joint(step, step)[0]))
-        return min(found, MOST // self._window)
+        return min(found, self._most)

@@ -4,7 +4,8 @@ States and transitions (docs/proofs/core.md):
 
     OPEN --push--> BUSY --commit--> OPEN
                    BUSY --kill, interrupt, failed commit, fenced--> CLOSED    open the log again
-                   BUSY --anything else is raised--> CLOSED                  a halt commit: charged, nothing is released
+                   BUSY --anything else is raised--> CLOSED                  a halt commit: charged, nothing is released;
+                                                                             where that fails too, the stream ends
     OPEN --close, finish--> CLOSED
 
 A refusal that depends on public numbers, or on the form of the input, comes before BUSY and leaves the session open.
@@ -12,10 +13,10 @@ A refusal that depends on public numbers, or on the form of the input, comes bef
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self
@@ -23,8 +24,8 @@ from typing import Any, NamedTuple, NoReturn, Self
 import numpy as np
 
 from tidegate.core import arrays
-from tidegate.core.account import Account, Checked
-from tidegate.core.charges import NO_SPANS, SPAN_FIELDS, Charges, Span
+from tidegate.core.account import Account, After, Checked
+from tidegate.core.charges import SPAN_FIELDS, Charges, Span
 from tidegate.core.commit import (
     AMENDED,
     EVENT,
@@ -34,223 +35,163 @@ from tidegate.core.commit import (
     OPENED,
     PUSHED,
     RESTARTED,
-    SALT_BYTES,
     Commit,
+    Content,
     Row,
-    sealed,
+    Written,
+    checked,
     unsealed,
 )
-from tidegate.core.errors import AccountRefused, Halted, LogDamaged, LogMismatch, SessionClosed
-from tidegate.core.log import Loaded, Log, MemoryLog
+from tidegate.core.errors import Halted, LogDamaged, LogMismatch, SessionClosed
+from tidegate.core.log import Head, Loaded, Log, MemoryLog
 from tidegate.core.mechanism import (
-    Finishes,
-    HasAccount,
-    HearsEvents,
-    KnowsErrors,
+    HandlesEvents,
+    MeasuresEveryStep,
     Mechanism,
-    Output,
-    Reads,
     Resumes,
     unit_of,
 )
 from tidegate.core.postgres_log import PostgresLog, is_url
-from tidegate.core.rows import Draws
+from tidegate.core.query import Query, Standing, Stands, further_arrays, new_history
 from tidegate.core.scope import Amendment, Book, Scope, amended, begun, compare, described, divided
 from tidegate.core.sqlite_log import SQLiteLog
-from tidegate.core.turns import Turns
-from tidegate.core.values import Matrix, Reader, ValueReader
-from tidegate.errors import InvalidInput
+from tidegate.core.turns import REENTERED, Turns
+from tidegate.core.values import Matrix, ValueReader
+from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import ExactLike, whole
-from tidegate.intervals import History
-from tidegate.noise.entropy import Source, current, fresh_bytes
-from tidegate.releases import Releases
+from tidegate.noise.entropy import Source, current
+from tidegate.releases import Release, Releases, Status
 
 BUSY = "a push of this session was interrupted, and what it made was not committed; open the log again."
 CLOSED = "this session is closed; open the log again."
 ENDED = "this stream was finished; begin another one."
 HALTED_FOR_GOOD = "this stream was halted, and at user level no budget returns; begin another one."
 MISMATCH = (
-    "the log was begun or amended with other queries, parameters or entropy; open it with its own configuration, amend "
-    "it, or choose another path."
+    "the log was begun or amended with other queries, parameters, names or entropy; open it with its own configuration, "
+    "amend it, or choose another path."
 )
 COPIED = "this log is a copy; open it with the configuration that it has before it is amended."
 COPIED_FOR_GOOD = "this log is a copy, and at user level noise cannot begin anew; continue the original."
-INTEGER = np.dtype(np.int64)
-ACCOUNT_ARRAYS = 3  # that stand before the state of a query: total, spans, ordinals
-OUTPUTS = 4  # arrays that every query releases: values, status, source, scale
-PLACE_FIELDS = 4  # step, silence, last step that was charged, arrays of the state
+FLOAT = np.dtype(np.float64)
+FRESH = Status.FRESH  # named once: to look it up takes as long as a call
 TABLE_FIELDS = 4  # scope, first step, steps, released arrays
 CHARGED = (PUSHED, HALTED, EVENT)
 
 Position = bytes | str | int | None
 Steps = int | Mapping[str, int] | None
+Names = Iterable[str] | Mapping[str, Iterable[str]] | None
 
 
-class Query:
-    """One statistic of a session: its mechanism, its account, its state."""
+Charged = list[tuple[int, Charges, int]]  # scope, charges, and how many arrays are released
 
-    __slots__ = (
-        "_packed", "account", "draws", "history", "mechanism", "name", "reader", "released", "scope", "silent_until",
-        "state", "unit",
-    )  # fmt: skip
 
-    def __init__(self, name: str, mechanism: Mechanism, source: Source) -> None:
-        self.name, self.mechanism, self.draws = name, mechanism, Draws(source)
-        policy = mechanism.policy
-        self.account: Account = (
-            mechanism.account()
-            if isinstance(mechanism, HasAccount)
-            else Account(mechanism.units, policy.window, policy.horizon)
-        )
-        clamp = None if mechanism.clamp is None else Fraction(mechanism.clamp)
-        self.reader: Reader = (
-            mechanism.reader()
-            if isinstance(mechanism, Reads)
-            else ValueReader(mechanism.columns, Fraction(mechanism.grid), mechanism.rounding, clamp)
-        )
-        self.unit = unit_of(mechanism)  # what a unit is worth
-        self.released = OUTPUTS + sum(_further(mechanism))  # arrays
-        self.scope: Scope
-        self.silent_until = 0  # steps up to this one release nothing and cost nothing
-        self.state: Any = ()
-        self.history: History | None = None  # gives releases their intervals
-        # a state, and the piece of memory that it lives in
-        self._packed: tuple[Any, arrays.Packed | None] = (None, None)
+class Pushed(NamedTuple):
+    """What a push charges and releases, in arrays that nobody else has."""
 
-    @property
-    def step(self) -> int:
-        """The last step that was committed."""
-        return self.account.step
+    charged: Charged
+    released: list[arrays.Array]
 
-    @property
-    def has_event(self) -> bool:
-        """Whether the step in progress was charged for an event."""
-        return bool(getattr(self.account, "ahead", 0))
+    def encoded(self) -> Written:
+        """The same as bytes."""
+        return Written(encoded(self.charged), arrays.encode(self.released))
 
-    def begin(self, scope: Scope, step: int) -> None:
-        """Stand at a step, and begin with the first one that the scope reads."""
-        self.scope, self.account.step, self.silent_until = scope, step, scope.first - 1
-        self.state = self.mechanism.begin(scope.first)
-        self.history = new_history(self.mechanism)
+    def check(self) -> None:
+        """Raise where it could not be encoded."""
+        parts = [part for _, charges, _ in self.charged for part in charges[1:]]
+        arrays.header(tuple([(part.dtype, part.shape) for part in (*parts, *self.released)]))
 
-    def check_public(self, first: int, count: int) -> None:
-        """Refuse what the next steps cost at least, before a random word is drawn."""
-        silent = self._silent(first, count)
-        charges = self.mechanism.public(self.state, first + silent, count - silent).after_silence(silent)
-        try:
-            self.account.check(charges)
-        except AccountRefused as error:
-            raise error.of(f"query {self.name!r}", self.name) if self.name else error from None
+    def copied(self) -> Pushed:
+        """Arrays for the caller, who may write to them."""
+        charged = [
+            (scope, Charges(each.first, each.units.copy()), count) for scope, each, count in self.charged
+        ]
+        return Pushed(charged, [part.copy() for part in self.released])
 
-    def halted(self, first: int, count: int) -> Checked:
-        """What is charged for steps that failed: all that is left, but for those that are silent anyway."""
-        silent = self._silent(first, count)
-        return self.account.check(self.account.fill(first + silent, first + count - 1).after_silence(silent))
 
-    def _silent(self, first: int, count: int) -> int:
-        """How many of the next steps are silent."""
-        return min(max(0, self.silent_until - first + 1), count)
+class Single(NamedTuple):
+    """The only query of a session, where it measures every step in the same way."""
 
-    def advance(self, rows: Matrix, first: int) -> Output:
-        """Release the next steps, the first of which may be silent."""
-        self.pack()
-        silent = self._silent(first, len(rows))
-        if not silent:
-            return self.mechanism.advance(self.state, rows, first, self.draws)
-        rest = self.mechanism.advance(self.state, rows[silent:], first + silent, self.draws)
-        if (rest.spans[rest.spans[:, 4] > 0, 2] < first + silent).any():
-            raise ValueError("a span begins at a silent step")
-        return rest.after_silence(silent)
+    query: Query
+    account: Account
+    read: Callable[[Any], Any]  # pushed values as whole numbers
+    measure: Callable[..., tuple[arrays.Array, Sequence[Span]]]
+    shape: tuple[int, ...]
+    unit: Fraction
+    follow: Callable[[Release], None] | None  # gives a release its intervals
+    scale: float
+    units: int
 
-    def finish(self) -> Output | None:
-        """What the end of the stream releases; nothing while it is silent."""
-        last = self.step
-        if last <= self.silent_until or not isinstance(self.mechanism, Finishes):
+    @classmethod
+    def of(cls, query: Query) -> Single | None:
+        """It, where single pushes have a short way."""
+        reader, mechanism, history = query.reader, query.mechanism, query.history
+        if not isinstance(mechanism, MeasuresEveryStep) or not isinstance(reader, ValueReader):
             return None
-        output = self.mechanism.finish(self.state, last, self.draws)
-        if output is not None:
-            self.check_output(output, 0)
-        return output
-
-    def check_output(self, output: Output, count: int) -> None:
-        """Raise where it is not what the mechanism has announced."""
-        output.check_shape(count, self.mechanism.outputs)
-        if (len(output.more), len(output.revised)) != _further(self.mechanism):
-            raise ValueError("a mechanism must release the arrays that it has named")
-
-    def event(self, name: str) -> int:
-        """Tell the mechanism of an event; the units that are charged to the step in progress."""
-        step = self.step + 1
-        if step <= self.silent_until or not isinstance(self.mechanism, HearsEvents):
-            return 0
-        charges = self.mechanism.event(self.state, name, step, self.draws)
-        if charges is None:
-            return 0
-        if charges.first != step or len(charges.units) > 1 or (charges.spans[:, 4] > 0).any():
-            raise ValueError("an event charges units to the step in progress")
-        units = int(charges.units.sum())
-        self.account.check_event(units)
-        return units
-
-    def fall_silent(self) -> None:
-        """Until no window contains a step so far."""
-        if self.account.window is not None:
-            self.silent_until = max(self.silent_until, self.step + self.account.window - 1)
-
-    def restart(self) -> bool:
-        """Begin anew when no window contains a step so far; False where that never happens."""
-        if self.account.window is None:
-            return False
-        self.fall_silent()
-        self.account.end_spans()
-        self.state = self.mechanism.begin(self.silent_until + 1)
-        self.history = new_history(self.mechanism)
-        return True
-
-    def pack(self) -> arrays.Packed | None:
-        """Let the arrays of a state live in one piece of memory, so that a commit copies them at once."""
-        known, packed = self._packed
-        if known is not self.state:
-            packed = None
-            if arrays.in_one_piece(self.state):
-                packed = arrays.Packed(list(arrays.flat(self.state)))
-                self.state = arrays.moved(self.state, iter(packed.arrays))
-            self._packed = self.state, packed
-        return packed
-
-    def stored(self, checked: Checked) -> tuple[bytes, int]:
-        """What a commit keeps of it, the account's spans and the state, and how many arrays these are."""
-        packed = self.pack()
-        if packed is not None:
-            return self._standing(checked) + packed.stored(), ACCOUNT_ARRAYS + len(packed.arrays)
-        parts = list(arrays.flat(self.state))
-        return self._standing(checked) + arrays.encode(parts), ACCOUNT_ARRAYS + len(parts)
-
-    def _standing(self, checked: Checked) -> bytes:
-        """The account's total, spans and ordinals, padded to public numbers; never more laws than spans."""
-        room, spans, ordinals = self.mechanism.most_spans, checked.live.values(), checked.ordinals.items()
-        if max(len(spans), len(ordinals)) > room:
-            raise ValueError("more spans than the mechanism has named")
-        numbers = [checked.total, *(number for span in spans for number in span)]
-        numbers += [0] * ((room - len(spans)) * SPAN_FIELDS)
-        numbers += [number for pair in ordinals for number in pair] + [-1] * ((room - len(ordinals)) * 2)
-        header = arrays.header(((INTEGER, (1,)), (INTEGER, (room, SPAN_FIELDS)), (INTEGER, (room, 2))))
-        return header + struct.pack(f"<{len(numbers)}q", *numbers)
-
-    def load(self, parts: Iterator[arrays.Array]) -> None:
-        """Take over what `stored` has given."""
-        template = (
-            np.zeros(1, dtype=np.int64),
-            NO_SPANS,
-            np.zeros((0, 2), dtype=np.int64),
-            self.mechanism.begin(1),
+        if type(query.account) is not Account or (history is not None and not history.quick):
+            return None
+        if _defining(mechanism, "advance") is not _defining(mechanism, "measure"):
+            return None  # a subclass that releases in its own way
+        return cls(
+            query,
+            query.account,
+            reader.one,
+            mechanism.measure,
+            (mechanism.outputs,),
+            query.unit,
+            None if history is None else history.follow_one,
+            *mechanism.every_step,
         )
-        numbers, spans, ordinals, self.state = arrays.rebuilt(template, parts)
-        (total,) = numbers.tolist()
-        live = {(row[0], row[1]): Span(*row) for row in spans.tolist() if row[4]}
-        self.account.restore(
-            total, live, {law: ordinal for law, ordinal in ordinals.tolist() if ordinal >= 0}
-        )
+
+
+def _defining(mechanism: Mechanism, name: str) -> type:
+    """The class that has written a method."""
+    return next(each for each in type(mechanism).__mro__ if name in vars(each))
+
+
+class One(NamedTuple):
+    """What a push of one such step charges and releases, and where the query stands after it. SECRET."""
+
+    single: Single
+    step: int
+    values: bytes
+    spans: Sequence[Span]
+    described: int
+    silent: int
+    after: After
+    stored: tuple[int, bytes]
+
+    def encoded(self) -> Written:
+        """The same as bytes."""
+        single = self.single
+        rows = np.array(self.spans, dtype=np.int64).reshape(-1, SPAN_FIELDS)
+        charges = Charges(self.step, np.array([single.units], dtype=np.int64), rows)
+        released: list[arrays.Array] = [
+            np.frombuffer(self.values).reshape(1, -1),
+            np.array([FRESH], dtype=np.int8),
+            np.array([self.step], dtype=np.int64),
+            np.array([single.scale]),
+        ]
+        query = single.query
+        return Pushed([(query.scope.number, charges, query.released)], released).encoded()
+
+    def encoded_state(self) -> bytes:
+        """Where the query stands, as bytes."""
+        room = self.single.query.most_spans
+        stands = Stands(self.step, self.silent, self.step, room, self.after, *self.stored)
+        return Standing(self.described, [stands]).encoded_state()
+
+
+def read_again(content: Content) -> Pushed:
+    """What a commit has charged and released, in arrays that nobody changes."""
+    if isinstance(content, Pushed):
+        return content
+    charges, releases = content.encoded()
+    return Pushed(_described_charges(charges), arrays.decode(releases))
+
+
+def _own(array: arrays.Array) -> arrays.Array:
+    """An array that is no part of another one, such as a state's."""
+    return array if array.base is None else array.copy()
 
 
 class Session:
@@ -273,6 +214,9 @@ class Session:
         configuration is refused.
     about
         What else makes each query what it is, by name, public and as JSON: which columns of a source it counts, say.
+    names
+        The names of the columns, in their order; for several queries a mapping from those whose columns have names. Then
+        mappings and DataFrames are read by name; without, they are refused. They belong to the configuration of the log.
 
     Attributes
     ----------
@@ -288,7 +232,7 @@ class Session:
     Examples
     --------
     >>> import tidegate as tg
-    >>> from tidegate._mechanisms.plain.uniform import Uniform
+    >>> from tidegate.mechanisms.plain.uniform import Uniform
     >>> with Session(Uniform(tg.WEvent(epsilon="1", w=24), columns=3)) as session:
     ...     release = session.push([12, 0, 7])
     >>> release.values.shape, session.step
@@ -304,30 +248,57 @@ class Session:
         shares: Mapping[str, ExactLike] | None = None,
         amend: bool = False,
         about: Mapping[str, Any] | None = None,
+        names: Names = None,
     ) -> None:
         self._alone = not isinstance(queries, Mapping)
         source = current()
-        self._queries, description = _configured(queries, shares, source, about)
+        self._queries, description = _configured(queries, shares, source, about, names)
         self._turns = Turns()
         self._closed = ""  # why, if it is
         self._number = 0
         self._described = 0  # the commit that has the description
-        self.head: bytes = NO_HEAD
+        self._head: Head = NO_HEAD
         self.step = 0
         self.position: bytes = b""
         window = max((query.account.window or 1 for query in self._queries), default=1)
         self._log = MemoryLog(window) if log is None else opened_log(log)
+        self._single: Single | None = None
         try:
             self._open(description, head, amend)
         except BaseException:
             if self._log is not log:
                 self._log.close()  # opened here: nobody else could
             raise
+        if self._alone:
+            self._single = Single.of(self._queries[0])
+
+    @property
+    def head(self) -> bytes:
+        """The hash of the last commit."""
+        return self._log.hashed(self._head)
 
     @property
     def steps(self) -> dict[str, int]:
         """The last step of each query."""
         return {query.name: query.step for query in self._queries}
+
+    @property
+    def closed(self) -> bool:
+        """Whether it pushes no more: closed, failed, or of a stream that has ended."""
+        return bool(self._closed)
+
+    @property
+    def spent(self) -> dict[str, int]:
+        """What the last window of each query has spent, in units.
+
+        Of an ended stream, and of noise that steps shared before a halt or a restart, ask the log.
+        """
+        return {query.name: query.account.spent() for query in self._queries}
+
+    @property
+    def remaining(self) -> dict[str, int]:
+        """What the next step of each query may be charged, in units."""
+        return {query.name: query.account.remaining() for query in self._queries}
 
     # opening -----------------------------------------------------------------------------------------------------
 
@@ -346,7 +317,7 @@ class Session:
             book = begun(description)
             for query, scope in zip(self._queries, book.alive, strict=True):
                 query.begin(scope, 0)
-            self._append(self._commit(OPENED, 1, 0, book.encoded(), b"", b"", self._standing()))
+            self._append(self._commit(OPENED, 1, 0, Written(book.encoded(), b""), b"", self._standing()))
             return
         kept = _kept(self._log, loaded)
         if description != kept.book.description and not amend:
@@ -357,7 +328,7 @@ class Session:
         """Stand where the last commit stands, or begin what an amendment has begun."""
         row, book = kept.loaded.row, kept.book
         amends = description != book.description
-        self.head, self._number, self.step = row.head, row.number + 1, row.last
+        self._head, self._number, self.step = row.head, row.number + 1, row.last
         self.position, self._described = kept.position, kept.described
         if row.kind == FINISHED or (row.kind == HALTED and book.description["window"] is None):
             self._closed = ENDED if row.kind == FINISHED else HALTED_FOR_GOOD
@@ -368,6 +339,10 @@ class Session:
                 raise LogMismatch(COPIED)
             book = amended(book, description, self.step, kept.steps, kept.read)
         known = {scope.number for scope in kept.book.alive}
+        named = {query.name: query for query in self._queries}
+        self._queries = [
+            named[scope.name] for scope in book.alive
+        ]  # whatever their order in the configuration
         for query, scope in zip(self._queries, book.alive, strict=True):
             query.begin(scope, kept.steps.get(scope.name, self.step))
             if scope.number in known:
@@ -387,9 +362,9 @@ class Session:
         self._remember(kept_queries)
         if amends:
             self._described = self._number
-            text = book.encoded()
+            text = Written(book.encoded(), b"")
             self._append(
-                self._commit(AMENDED, self.step + 1, self.step, text, b"", self.position, self._standing())
+                self._commit(AMENDED, self.step + 1, self.step, text, self.position, self._standing())
             )
         elif kept.loaded.secret is None or not kept.loaded.here:
             whole = kept.loaded.secret is not None  # else it is a backup, which has no state of any query
@@ -405,7 +380,12 @@ class Session:
             )
             self._append(
                 self._commit(
-                    RESTARTED, self.step + 1, self.step, silent, b"", self.position, self._standing()
+                    RESTARTED,
+                    self.step + 1,
+                    self.step,
+                    Written(silent, b""),
+                    self.position,
+                    self._standing(),
                 )
             )
 
@@ -413,13 +393,13 @@ class Session:
         """Rebuild the units of the last windows from their charges, up to a commit."""
         by_scope = {query.scope.number: query for query in queries}
         since = {
-            query.scope.number: max(1, steps[query.name] - (query.account.window or 1) + 2)
+            query.scope.number: max(1, steps[query.name] - (query.account.window or 1) + 1)
             for query in queries
         }
         for query in queries:
             query.account.step = since[query.scope.number] - 1
         # an event before the first step is charged to it
-        for row in self._log.rows_since(min(since.values(), default=1) - 1):
+        for row in checked(self._log, self._log.rows_since(min(since.values(), default=1) - 1)):
             if row.kind not in CHARGED or row.number > number:
                 continue
             for scope, charges in charges_of(row):
@@ -442,12 +422,12 @@ class Session:
             history = query.history
             if history is None or not history.remembered:
                 continue
-            for row in self._log.rows_since(max(1, query.step - history.remembered + 1)):
+            for row in checked(self._log, self._log.rows_since(max(1, query.step - history.remembered + 1))):
                 scopes = [scope for scope, _ in charges_of(row)] if row.kind == PUSHED else []
                 if row.kind == HALTED:
                     query.history = new_history(query.mechanism)
                 elif query.scope.number in scopes and row.releases is not None and query.history is not None:
-                    query.history.learn(partial(self._again, query, row.charges, row.releases))
+                    query.history.learn(partial(self._again, query, Written(row.charges, row.releases)))
 
     # pushing -----------------------------------------------------------------------------------------------------
 
@@ -465,6 +445,13 @@ class Session:
         position
             Where in the source the next read begins; stored with the commit.
         """
+        single = self._single
+        if (
+            single is not None
+            and step is None
+            and self.step == single.account.step >= single.query.silent_until
+        ):
+            return self._push_one(single, single.read(values), position)
         return self._push(
             [(query, query.reader.row(part)) for query, part in self._parts(values)], step, position, 1
         )
@@ -515,10 +502,61 @@ class Session:
                 push.query.account.apply(fits)
             self.step, self.position = commit.last, place
             self._closed = ""
-            self._attach_intervals(released, commit)
+            self._attach_intervals(released, commit.content)
             if single is not None:
                 released = {name: each[0] for name, each in released.items()}
             return released[""] if self._alone else released
+
+    def _push_one(self, single: Single, row: Any, position: Position) -> Release:
+        """`_push` of the next step of a query that measures all steps in the same way: the same, with plain numbers."""
+        turns, account, units = self._turns, single.account, single.units
+        turns.check_process()
+        with turns.lock:
+            if turns.busy:
+                raise SessionClosed(REENTERED)
+            try:
+                turns.busy = True
+                if self._closed:
+                    raise SessionClosed(self._closed)
+                place = self.position if position is None else _as_bytes(position)
+                after = account.check_next(units)
+                self._closed = BUSY
+                try:  # what is raised may tell of the data or of the noise, so nothing of it leaves
+                    step, query = account.step + 1, single.query
+                    known, packed = query._packed
+                    if known is not query.state:
+                        packed = query.pack()
+                    values, spans = single.measure(query.state, row, step, query.draws)
+                    if values.shape != single.shape or values.dtype != FLOAT or values.base is not None:
+                        raise ValueError("a mechanism must release every column, in a new array")
+                    if spans:
+                        after = account.check_next(units, spans)
+                    stored = query.stored(packed, after)
+                    state = One(
+                        single,
+                        step,
+                        values.tobytes(),
+                        spans,
+                        self._described,
+                        query.silent_until,
+                        after,
+                        stored,
+                    )
+                    content = state.encoded() if self._log.durable else state
+                    commit = Commit(self._number, PUSHED, step, step, content, place, state)
+                except Exception:
+                    commit = None
+                if commit is None:
+                    self._halt([(single.query, account.step + 1, 1)], place)
+                self._append(commit)
+                account.apply_next(units, after)
+                self.step, self.position, self._closed = step, place, ""
+            finally:
+                turns.busy = False
+        release = Release(step, values, FRESH, step, single.scale, units, single.unit)
+        if single.follow is not None:
+            single.follow(release)
+        return release
 
     def _made(
         self, pushes: list[Push], position: bytes
@@ -532,43 +570,48 @@ class Session:
             for push, output in zip(pushes, outputs, strict=True):
                 push.query.check_output(output, len(push.rows))
             checked = [
-                push.query.account.check(Charges(push.first, output.units, output.spans))
+                push.query.account.check(Charges(push.first, _own(output.units), _own(output.spans)))
                 for push, output in zip(pushes, outputs, strict=True)
             ]
-            releases = arrays.encode(part for output in outputs for part in output.released)
-            charged = [(push.query, fits.charges) for push, fits in zip(pushes, checked, strict=True)]
-            after = {push.query.name: fits for push, fits in zip(pushes, checked, strict=True)}
-            charges = encoded(charged)
-            commit = self._commit(
-                PUSHED, *self._moved(charged), charges, releases, position, self._standing(after)
-            )
-            # copies: what is returned is the caller's, and shared with no state
-            own = [
-                (query.scope.number, Charges(each.first, each.units.copy()), query.released)
-                for query, each in charged
+            charged = [
+                (push.query.scope.number, fits.charges, push.query.released)
+                for push, fits in zip(pushes, checked, strict=True)
             ]
-            parts = iter([part.copy() for output in outputs for part in output.released])
-            return commit, checked, self._released(own, parts)
+            content = Pushed(charged, [_own(part) for output in outputs for part in output.released])
+            after = {push.query.name: fits for push, fits in zip(pushes, checked, strict=True)}
+            commit = self._commit(
+                PUSHED, *self._moved(charged), self._ready(content), position, self._standing(after)
+            )
+            return commit, checked, self._released(content.copied())
         except Exception:
             return None
 
-    def _moved(self, charged: list[tuple[Query, Charges]]) -> tuple[int, int]:
+    def _ready(self, content: Pushed) -> Content:
+        """What a push commits, after all that could fail: in a file bytes, in memory arrays that could be encoded."""
+        if self._log.durable:
+            return content.encoded()
+        content.check()
+        return content
+
+    def _moved(self, charged: Charged) -> tuple[int, int]:
         """The first and the last step by which charges move the session; none where all are of earlier steps."""
-        first = max(self.step + 1, min((charges.first for _, charges in charged), default=0))
-        return first, max([self.step, *(charges.last for _, charges in charged)])
+        first = max(self.step + 1, min((charges.first for _, charges, _ in charged), default=0))
+        return first, max([self.step, *(charges.last for _, charges, _ in charged)])
 
     def _halt(self, failed: list[tuple[Query, int, int]], position: bytes) -> NoReturn:
         """Charge all that is left for steps whose noise was drawn, and release nothing of them."""
-        checked = [(query, query.halted(first, count)) for query, first, count in failed]
-        charged = [(query, fits.charges) for query, fits in checked]
-        first, last = self._moved(charged)
-        for query, fits in checked:
-            query.account.apply(fits)
-        for query in self._queries:  # also those that were not pushed: nothing of any state is stored
-            query.fall_silent()
-        self._append(self._commit(HALTED, first, last, encoded(charged), b"", position, self._place()))
-        self.step, self.position = last, position
-        steps = ", ".join(sorted({f"{each.first} to {each.last}" for _, each in charged}))
+        made = self._halt_made(failed, position)
+        if made is None:  # never tried again with other noise: the log takes nothing more
+            self._append(self._last(Written(b"", b"")))
+            self._closed = ENDED
+            raise Halted(
+                "the stream has ended: a mechanism failed after noise was drawn, and what is left could not be "
+                "charged; begin another one."
+            )
+        commit, charged = made
+        self._append(commit)
+        self.step, self.position = commit.last, position
+        steps = ", ".join(sorted({f"{each.first} to {each.last}" for _, each, _ in charged}))
         self._closed = (
             f"steps {steps} failed after noise was drawn; open the log again to continue after them."
         )
@@ -577,70 +620,75 @@ class Session:
             "open the log again: it continues when their windows have passed."
         )
 
+    def _halt_made(
+        self, failed: list[tuple[Query, int, int]], position: bytes
+    ) -> tuple[Commit, Charged] | None:
+        """The commit of a halt, and its charges; None where anything failed."""
+        try:
+            checked = [(query, query.halted(first, count)) for query, first, count in failed]
+            charged = [(query.scope.number, fits.charges, query.released) for query, fits in checked]
+            first, last = self._moved(charged)
+            content = Written(encoded(charged), b"")
+            for query, fits in checked:
+                query.account.apply(fits)
+            for query in self._queries:  # also those that were not pushed: nothing of any state is stored
+                query.fall_silent()
+            return self._commit(HALTED, first, last, content, position, self._no_standing()), charged
+        except Exception:
+            return None
+
     def _commit(
-        self, kind: int, first: int, last: int, charges: bytes, releases: bytes, position: bytes, state: bytes
+        self, kind: int, first: int, last: int, content: Content, position: bytes, state: Standing
     ) -> Commit:
-        secret = sealed(fresh_bytes(SALT_BYTES), position, state)
-        return Commit(self._number, kind, first, last, charges, releases, secret)
+        return Commit(self._number, kind, first, last, content, position, state)
 
     def _append(self, commit: Commit) -> None:
         """Write a commit behind the last one."""
-        self.head = self._log.append(self.head, commit)
+        self._head = self._log.append(self._head, commit)
         self._number = commit.number + 1
 
     def _standing(
         self, after: Mapping[str, Checked] | None = None, events: Mapping[str, int] | None = None
-    ) -> bytes:
+    ) -> Standing:
         """What a commit keeps of all queries: as they are, or after charges or an event."""
-        fits = [(after or {}).get(query.name) or query.account.standing() for query in self._queries]
-        stored = [query.stored(each) for query, each in zip(self._queries, fits, strict=True)]
-        place = self._place([each.charges.last for each in fits], [count for _, count in stored], events)
-        return b"".join([place, *(state for state, _ in stored)])
+        checked, charged = after or {}, events or {}
+        return Standing(
+            self._described,
+            [query.stands(checked.get(query.name), bool(charged.get(query.name))) for query in self._queries],
+        )
 
-    def _place(
-        self,
-        steps: Sequence[int] | None = None,
-        lengths: Sequence[int] | None = None,
-        events: Mapping[str, int] | None = None,
-    ) -> bytes:
-        """Where the description is, and of each query what `PLACE_FIELDS` says."""
-        place = np.zeros((len(self._queries) + 1, PLACE_FIELDS), dtype=np.int64)
-        place[0, 0] = self._described
-        for index, query in enumerate(self._queries):
-            step = query.step if steps is None else steps[index]
-            event = query.has_event or bool((events or {}).get(query.name))
-            read = step + (step == query.step and event)
-            place[index + 1] = step, query.silent_until, read, 0 if lengths is None else lengths[index]
-        return arrays.encode([place])
+    def _no_standing(self) -> Standing:
+        """The same without any state."""
+        return Standing(self._described, [query.stands_without_state() for query in self._queries])
 
-    def _released(
-        self,
-        described: list[tuple[int, Charges, int]],
-        parts: Iterator[arrays.Array],
-    ) -> dict[str, Any]:
-        """What a commit has released, by query, from its charges and arrays, which nobody else has.
+    def _released(self, content: Pushed) -> dict[str, Any]:
+        """What a commit has released, by query.
 
         Queries that an amendment has ended are left out.
         """
         known = {query.scope.number: query for query in self._queries}
+        parts = iter(content.released)
         found: dict[str, Any] = {}
-        for scope, own_charges, count in described:
+        for scope, charges, count in content.charged:
             own = [next(parts) for _ in range(count)]
             if scope in known:
                 query = known[scope]
-                found[query.name] = _releases(query, own_charges.first, own, own_charges.units)
+                made = _releases(query.mechanism, query.unit, charges.first, own, charges.units)
+                names = getattr(query.reader, "names", None)
+                if names is not None and made.values.shape[1] == len(names):
+                    made.names = names
+                found[query.name] = made
         return found
 
-    def _again(self, query: Query, charges: bytes, releases: bytes) -> Any:
-        """What a query has released with a commit, from its bytes."""
-        return self._released(_described_charges(charges), iter(arrays.decode(releases)))[query.name]
+    def _again(self, query: Query, content: Content) -> Any:
+        """What a query has released with a commit."""
+        return self._released(read_again(content))[query.name]
 
-    def _attach_intervals(self, released: Mapping[str, Any], commit: Commit) -> None:
+    def _attach_intervals(self, released: Mapping[str, Any], content: Content) -> None:
         """Give releases their intervals, which are worked out when somebody asks for them."""
         for query in self._queries:
             if query.history is not None and query.name in released:
-                again = partial(self._again, query, commit.charges, commit.releases)
-                query.history.follow(released[query.name], again)
+                query.history.follow(released[query.name], partial(self._again, query, content))
 
     def releases(self, since: int = 1) -> Iterator[Any]:
         """What was committed from a step on and is still in the log, one item per commit.
@@ -654,7 +702,8 @@ class Session:
             for name, history in histories.items():
                 if history is not None and name in found:
                     query = next(each for each in self._queries if each.name == name)
-                    history.follow(found[name], partial(self._again, query, row.charges, row.releases or b""))
+                    content = Written(row.charges, row.releases or b"")
+                    history.follow(found[name], partial(self._again, query, content))
             if found:
                 yield found[""] if self._alone else found
 
@@ -666,7 +715,7 @@ class Session:
     def _released_by(self, row: Row) -> dict[str, Any]:
         if row.releases is None or row.kind not in (PUSHED, FINISHED) or not row.charges:
             return {}
-        return self._released(_described_charges(row.charges), iter(arrays.decode(row.releases)))
+        return self._released(read_again(Written(row.charges, row.releases)))
 
     def event(self, name: str) -> None:
         """Tell all queries of a public event, for example "intrusion": one commit, with what it costs.
@@ -676,30 +725,37 @@ class Session:
         told = str(name).encode()
         with self._turns.one():
             self._check_open()
+            handling = [query for query in self._queries if isinstance(query.mechanism, HandlesEvents)]
+            for query in handling:
+                query.check_step()
             self._closed = BUSY
-            hearing = [query for query in self._queries if isinstance(query.mechanism, HearsEvents)]
-            made = self._event_made(hearing, str(name), told)
+            made = self._event_made(handling, str(name), told)
             if made is None:
-                self._halt([(query, query.step + 1, 1) for query in hearing], self.position)
+                self._halt([(query, query.step + 1, 1) for query in handling], self.position)
             commit, units = made
             self._append(commit)
-            for query, charged in zip(hearing, units, strict=True):
+            for query, charged in zip(handling, units, strict=True):
                 if charged:
                     query.account.apply_event(charged)
             self._closed = ""
 
-    def _event_made(self, hearing: list[Query], name: str, told: bytes) -> tuple[Commit, list[int]] | None:
+    def _event_made(self, handling: list[Query], name: str, told: bytes) -> tuple[Commit, list[int]] | None:
         """The commit of an event, and what it costs each query; None where anything failed."""
         try:
-            units = [query.event(name) for query in hearing]
+            units = [query.event(name) for query in handling]
             charges = encoded(
                 [
-                    (query, Charges(query.step + 1, np.array([each], dtype=np.int64)))
-                    for query, each in zip(hearing, units, strict=True)
+                    (
+                        query.scope.number,
+                        Charges(query.step + 1, np.array([each], dtype=np.int64)),
+                        query.released,
+                    )
+                    for query, each in zip(handling, units, strict=True)
                 ]
             ) + arrays.encode([np.frombuffer(told, dtype=np.int8)])
-            state = self._standing(events=dict(zip([query.name for query in hearing], units, strict=True)))
-            return self._commit(EVENT, self.step + 1, self.step, charges, b"", self.position, state), units
+            state = self._standing(events=dict(zip([query.name for query in handling], units, strict=True)))
+            content = Written(charges, b"")
+            return self._commit(EVENT, self.step + 1, self.step, content, self.position, state), units
         except Exception:
             return None
 
@@ -715,32 +771,32 @@ class Session:
             self._check_open()
             self._closed = BUSY
             made = self._finish_made()
-            commit = self._last(b"", b"") if made is None else made[0]
+            commit = self._last(Written(b"", b"")) if made is None else made[0]
             self._append(commit)
             self._closed = ENDED
             if made is None:
                 raise Halted(
                     "the stream has ended; what its end releases could not be computed, and is dropped."
                 )
-            self._attach_intervals(made[1], commit)
+            self._attach_intervals(made[1], commit.content)
             return made[1].get("") if self._alone else made[1]
 
-    def _last(self, charges: bytes, releases: bytes) -> Commit:
+    def _last(self, content: Written) -> Commit:
         """The last commit: no state."""
         first = self.step + 1
-        return self._commit(FINISHED, first, self.step, charges, releases, self.position, self._place())
+        return self._commit(FINISHED, first, self.step, content, self.position, self._no_standing())
 
     def _finish_made(self) -> tuple[Commit, dict[str, Any]] | None:
         """The last commit, and what is returned after it; None where anything failed: that is never retried."""
         try:
             outputs = [(query, query.finish()) for query in self._queries]
             said = [(query, output) for query, output in outputs if output is not None]
-            charges = encoded(
-                [(query, Charges(query.step + 1, np.zeros(0, dtype=np.int64))) for query, _ in said]
-            )
-            releases = arrays.encode(part for _, output in said for part in output.released)
-            found = self._released(_described_charges(charges), iter(arrays.decode(releases)))
-            return self._last(charges, releases), found
+            charged = [
+                (query.scope.number, Charges(query.step + 1, np.zeros(0, dtype=np.int64)), query.released)
+                for query, _ in said
+            ]
+            content = Pushed(charged, [part for _, output in said for part in output.released]).encoded()
+            return self._last(content), self._released(read_again(content))
         except Exception:
             return None
 
@@ -750,6 +806,10 @@ class Session:
             with self._turns.one():
                 self._closed = self._closed or CLOSED
                 self._log.close()
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(type(query.mechanism).__name__ for query in self._queries)
+        return f"<Session of {kinds} at step {self.step}{', closed' if self._closed else ''}>"
 
     def __enter__(self) -> Self:
         return self
@@ -799,6 +859,7 @@ def plan_amendment(
     *,
     shares: Mapping[str, ExactLike] | None = None,
     about: Mapping[str, Any] | None = None,
+    names: Names = None,
 ) -> Amendment:
     """What `Session(queries, log, shares=shares, amend=True)` would do: which queries are silent until when.
 
@@ -807,14 +868,14 @@ def plan_amendment(
     Examples
     --------
     >>> import tidegate as tg
-    >>> from tidegate._mechanisms.plain.uniform import Uniform
+    >>> from tidegate.mechanisms.plain.uniform import Uniform
     >>> from tidegate.core.log import MemoryLog
     >>> log = MemoryLog()
     >>> _ = Session(Uniform(tg.WEvent(epsilon="1", w=24)), log).push_batch([[1], [2]])
     >>> plan_amendment(Uniform(tg.WEvent(epsilon="1/2", w=24)), log)
     Amendment(unchanged=(), begun={'': 26}, ended=())
     """
-    _, description = _configured(queries, shares, current(), about)
+    _, description = _configured(queries, shares, current(), about, names)
     if not isinstance(log, Log) and not is_url(log) and not Path(log).exists():
         raise LogMismatch(f"{log} is not there, so there is nothing to amend; open it.")
     opened = opened_log(log)
@@ -836,13 +897,38 @@ def _configured(
     shares: Mapping[str, ExactLike] | None,
     source: Source,
     about: Mapping[str, Any] | None,
+    names: Names,
 ) -> tuple[list[Query], dict[str, Any]]:
     """Queries that run with their shares, and their description."""
     named: Mapping[str, Mechanism] = queries if isinstance(queries, Mapping) else {"": queries}
     parts, fractions = divided(named, shares)
     made = [Query(name, mechanism, source) for name, mechanism in parts.items()]
     accounts = {query.name: query.account.describe() for query in made}
-    return made, described(not source.marked, parts, fractions, accounts, about or {})
+    columns = _named_columns(made, names, not isinstance(queries, Mapping))
+    return made, described(not source.marked, parts, fractions, accounts, about or {}, columns)
+
+
+def _named_columns(queries: list[Query], names: Names, alone: bool) -> dict[str, tuple[str, ...]]:
+    """The names of the columns of queries that have some, which are read by them from now on."""
+    if names is None:
+        return {}
+    if isinstance(names, Mapping) == alone:
+        wanted = (
+            "the names of the columns" if alone else "a mapping from queries to the names of their columns"
+        )
+        raise InvalidParameter("names", names, wanted, 'write for example names=["north", "south"]')
+    given = names if isinstance(names, Mapping) else {"": names}
+    known, found = {query.name: query.reader for query in queries}, dict[str, tuple[str, ...]]()
+    for name, columns in given.items():
+        reader = known.get(name)
+        if not isinstance(reader, ValueReader):
+            raise InvalidParameter("names", name, "of queries that read columns", "name one of this session")
+        own = tuple(columns) if isinstance(columns, Iterable) and not isinstance(columns, str) else ()
+        if not len(own) == len(set(own)) == reader.columns or not all(isinstance(each, str) for each in own):
+            wanted = f"{reader.columns} different names, one a column"
+            raise InvalidParameter("names", columns, wanted, "give as many, in the order of the columns")
+        reader.names = found[name] = own
+    return found
 
 
 def _kept(log: Log, loaded: Loaded) -> Kept:
@@ -853,7 +939,7 @@ def _kept(log: Log, loaded: Loaded) -> Kept:
     try:
         place, *rest = arrays.decode(state)
         described = int(place[0, 0])
-        book = Book.decoded(next(log.rows(described)).charges)
+        book = Book.decoded(next(checked(log, log.rows(described))).charges)
         steps, silent, read, states = {}, {}, {}, {}
         for scope, (step, quiet, charged, length) in zip(book.alive, place[1:].tolist(), strict=True):
             steps[scope.name], silent[scope.name], read[scope.name] = step, quiet, charged
@@ -866,7 +952,7 @@ def _kept(log: Log, loaded: Loaded) -> Kept:
 def _kept_in_rows(log: Log, loaded: Loaded) -> Kept:
     """What a backup without its secret has: no state and no position, and how far each query has come."""
     book, described, steps, read = Book({}, (), (), (), 0), 0, dict[str, int](), dict[str, int]()
-    for row in log.rows():
+    for row in checked(log, log.rows()):
         if row.kind in (OPENED, AMENDED):
             book, described = Book.decoded(row.charges), row.number
             steps = {scope.name: steps.get(scope.name, row.last) for scope in book.alive}
@@ -882,30 +968,22 @@ def _kept_in_rows(log: Log, loaded: Loaded) -> Kept:
     return Kept(loaded, book, described, steps, silent, read, states, b"")
 
 
-def new_history(mechanism: Mechanism) -> History | None:
-    """What gives its releases their intervals; None where it does not say how far values may be off."""
-    fold = mechanism.intervals() if isinstance(mechanism, KnowsErrors) else None
-    return None if fold is None else History(fold)
-
-
 def _first(query: Query, step: Steps) -> int:
     """The first step that a query is pushed."""
     given = step.get(query.name) if isinstance(step, Mapping) else step
     return query.step + 1 if given is None else whole("step", given)
 
 
-def encoded(charged: list[tuple[Query, Charges]]) -> bytes:
+def encoded(charged: Charged) -> bytes:
     """Charges: a table of scope, first step, steps and released arrays; then units and spans of each."""
-    table = [
-        (query.scope.number, charges.first, len(charges.units), query.released) for query, charges in charged
-    ]
+    table = [(scope, charges.first, len(charges.units), count) for scope, charges, count in charged]
     parts = [np.array(table, dtype=np.int64).reshape(-1, TABLE_FIELDS)]
-    for _, charges in charged:
+    for _, charges, _ in charged:
         parts += [charges.units, charges.spans]
     return arrays.encode(parts)
 
 
-def _described_charges(data: bytes) -> list[tuple[int, Charges, int]]:
+def _described_charges(data: bytes) -> Charged:
     """(scope, charges, released arrays) of every query that a commit is about."""
     table, *found = arrays.decode(data) if data else [np.zeros((0, TABLE_FIELDS), dtype=np.int64)]
     count = len(table)
@@ -934,14 +1012,68 @@ def _as_bytes(position: bytes | str | int) -> bytes:
     return position if isinstance(position, bytes) else str(position).encode()
 
 
-def _further(mechanism: Mechanism) -> tuple[int, int]:
-    """How many arrays it releases besides: per step, and about earlier ones."""
-    return len(getattr(mechanism, "more", ())), len(getattr(mechanism, "revised", ()))
-
-
-def _releases(query: Query, first: int, parts: Sequence[arrays.Array], units: arrays.Array) -> Any:
+def _releases(
+    mechanism: Mechanism, unit: Fraction, first: int, parts: Sequence[arrays.Array], units: arrays.Array
+) -> Any:
     values, status, source, scale, *further = parts
-    found = Releases(first, values, status, source, scale, units, query.unit)
-    attach = getattr(query.mechanism, "attach", None)
-    more = _further(query.mechanism)[0]
+    found = Releases(first, values, status, source, scale, units, unit)
+    attach = getattr(mechanism, "attach", None)
+    more = further_arrays(mechanism)[0]
     return found if attach is None else attach(found, further[:more], further[more:])
+
+
+def releases_of(row: Row, queries: Mapping[int, tuple[str, Mechanism]]) -> dict[str, Any] | None:
+    """What a commit has released, without intervals, for who reads a log without a session.
+
+    Parameters
+    ----------
+    row
+        The commit.
+    queries
+        Name and mechanism of each scope that is read, by its number.
+
+    Returns
+    -------
+    dict or None
+        Releases by the names of queries; None where the commit has none, or they are not kept.
+    """
+    if row.releases is None or row.kind not in (PUSHED, FINISHED) or not row.charges:
+        return None
+    if sha256(row.releases).digest() != row.releases_digest:
+        raise LogDamaged(
+            f"the releases of commit {row.number} are not those of its digest; restore a backup."
+        )
+    parts, found = iter(arrays.decode(row.releases)), dict[str, Any]()
+    for scope, charges, count in _described_charges(row.charges):
+        own = [next(parts) for _ in range(count)]
+        if scope in queries:
+            name, mechanism = queries[scope]
+            found[name] = _releases(mechanism, unit_of(mechanism), charges.first, own, charges.units)
+    return found or None
+
+
+def open(
+    queries: Mechanism | Mapping[str, Mechanism],
+    log: Log | Path | str | None = None,
+    *,
+    shares: Mapping[str, ExactLike] | None = None,
+    head: bytes | None = None,
+    amend: bool = False,
+    about: Mapping[str, Any] | None = None,
+    names: Names = None,
+) -> Session:
+    """Open the session of a mechanism, or of several by name; see :class:`Session`.
+
+    Examples
+    --------
+    >>> import tempfile, tidegate as tg
+    >>> from tidegate.mechanisms.plain.uniform import Uniform
+    >>> mechanism = Uniform(tg.WEvent(epsilon="1", w=24))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for count in (12, 7):  # two processes, one after the other
+    ...         with tg.open(mechanism, f"{folder}/visits.ledger") as session:
+    ...             release = session.push([count])
+    >>> release.step
+    2
+    """
+    return Session(queries, log, head, shares=shares, amend=amend, about=about, names=names)

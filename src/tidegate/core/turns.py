@@ -16,12 +16,12 @@ REENTERED = "a push is under way in this thread; a signal handler or a finaliser
 class Turns:
     """The turns of the writers of one object, in the process that made it."""
 
-    __slots__ = ("_busy", "_lock", "_process")
+    __slots__ = ("_process", "busy", "lock")
 
     def __init__(self) -> None:
         self._process = os.getpid()
-        self._lock = threading.RLock()  # a handler gets it as well, and is refused
-        self._busy = False
+        self.lock = threading.RLock()  # a handler gets it as well, and is refused
+        self.busy = False
 
     @property
     def forked(self) -> bool:
@@ -30,18 +30,18 @@ class Turns:
 
     def check_process(self) -> None:
         """Refuse a process that was forked."""
-        if self.forked:
+        if self._process != os.getpid():
             raise Fenced(FORKED)
 
     @contextmanager
     def one(self) -> Iterator[None]:
         """Wait for the other threads; refuse a fork, and what interrupts a turn of its own thread."""
         self.check_process()  # before the lock, which a fork may hold for ever
-        with self._lock:
-            if self._busy:
+        with self.lock:
+            if self.busy:
                 raise SessionClosed(REENTERED)
             try:
-                self._busy = True
+                self.busy = True
                 yield
             finally:
-                self._busy = False
+                self.busy = False

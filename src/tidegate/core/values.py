@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate import frames
+from tidegate.compiled import lean
 from tidegate.errors import InvalidInput
 from tidegate.exact import show
 from tidegate.structures.clamping import LARGEST, as_floats, most_units, saturated
@@ -17,6 +18,19 @@ from tidegate.structures.kernels.grid import most_extreme, round_to_grid
 Matrix = npt.NDArray[np.int64]
 
 MISSING = np.iinfo(np.int64).min  # what stands for a reading that is missing; no value is so small
+
+
+@lean
+def copy_values(values: Any, units: Any) -> Any:
+    """Copy whole numbers; the largest absolute value, where the smallest int64 counts as the largest there is."""
+    low = np.int64(0)
+    high = np.int64(0)
+    for at in range(values.size):
+        value = values[at]
+        units[at] = value
+        low = min(low, value)
+        high = max(high, value)
+    return max(high, -max(low, np.int64(-9223372036854775807)))
 
 
 class Reader(Protocol):
@@ -60,12 +74,13 @@ class ValueReader:
         missing: bool = False,
     ) -> None:
         self.columns, self.rounding, self.clamp, self.missing = columns, rounding, clamp, missing
-        self.names: tuple[str, ...] | None = None  # of the first table that was pushed
+        self.names: tuple[str, ...] | None = None  # of the columns, where the session was given them
         self._per_one, self._most = grid.denominator, most_units(grid)
+        self._counts = columns == 1 and grid == 1 and clamp is None  # whole numbers are what they are
 
     def row(self, values: Any) -> Matrix:
         """One step, as a matrix of one row."""
-        array = self._numbers(self._in_order(values))
+        array = self._numbers(self._in_order(values, True))
         if array.ndim == 0 and self.columns == 1:
             array = array.reshape(1)
         if array.shape != (self.columns,):
@@ -73,6 +88,13 @@ class ValueReader:
                 f"a step has {self.columns} columns and this one has the shape {array.shape}; push {self.columns} values."
             )
         return self._on_grid(array[np.newaxis])
+
+    def one(self, values: Any) -> Any:
+        """One step as whole numbers, and where it has one column as a plain one."""
+        if type(values) is int and self._counts and -LARGEST <= values <= LARGEST:
+            return values
+        row = self.row(values)[0]
+        return row.item() if self.columns == 1 else row
 
     def rows(self, values: Any) -> Matrix:
         """Several steps."""
@@ -86,14 +108,20 @@ class ValueReader:
             )
         return self._on_grid(array)
 
-    def _in_order(self, values: Any) -> Any:
-        """Values whose columns have names, in the order of the first table; all others as they are."""
-        given = None if isinstance(values, np.ndarray | list) else frames.names_of(values)
+    def _in_order(self, values: Any, one: bool = False) -> Any:
+        """Values whose columns have names, in the order of the session's; all others as they are.
+
+        Names are never learnt from what is pushed: data would decide how later data are read.
+        """
+        given = None if isinstance(values, np.ndarray | list) else frames.names_of(values, one)
         if given is None:
             return values
-        if self.names is None and len(given) == self.columns:
-            self.names = given
-        return values if self.names is None else frames.in_order(values, given, self.names)
+        if self.names is None:
+            raise InvalidInput(
+                "the columns that were pushed have names and those of this session have none; open it with names=[…], in "
+                "the order of its columns, or push an array in that order."
+            )
+        return frames.in_order(values, given, self.names)
 
     def _numbers(self, values: Any) -> npt.NDArray[Any]:
         try:
@@ -121,8 +149,13 @@ class ValueReader:
         if array.dtype.kind in "bui":
             if array.dtype == np.uint64 and array.size and int(array.max()) > LARGEST:
                 raise _beyond(LARGEST)
-            units = array.astype(np.int64)  # a copy: whoever pushed may change theirs
-            if most_extreme(units.ravel()) > LARGEST // self._per_one:
+            units = np.empty(array.shape, dtype=np.int64)  # a copy: whoever pushed may change theirs
+            if array.dtype == np.int64 and array.flags.c_contiguous:
+                most = copy_values(array.ravel(), units.ravel())
+            else:
+                units[...] = array
+                most = most_extreme(units.ravel())
+            if most > LARGEST // self._per_one:
                 raise _beyond(LARGEST)
             return units if self._per_one == 1 else units * self._per_one
         flat = np.ascontiguousarray(array, dtype=np.float64).ravel()

@@ -168,7 +168,7 @@ def verify(rows: Iterable[Row]) -> Verification:
     Examples
     --------
     >>> import tidegate as tg
-    >>> from tidegate._mechanisms.plain.uniform import Uniform
+    >>> from tidegate.mechanisms.plain.uniform import Uniform
     >>> from tidegate.core.log import MemoryLog
     >>> from tidegate.core.session import Session
     >>> log = MemoryLog()

@@ -26,6 +26,7 @@ from tidegate.ingest.several import Several, fill, needed, numeric, read_rows, s
 from tidegate.ingest.sources.source import EventBatch, EventSource, Position
 from tidegate.ingest.spool import Spool
 from tidegate.ingest.times import TimeReader
+from tidegate.ingest.trailing import longest_over, spread
 
 _FEW_ROWS = 2**16  # that may be put away before it is looked whether all of them are needed
 _LONGEST_WAIT = 0.25  # seconds after which a live source is asked again
@@ -117,6 +118,7 @@ class Intake:
         self._units = UnitReader()
         self.keeper: Keeper | None = None  # set by whoever commits the steps
         self.began: Callable[[Position], None] | None = None  # hears where a live source begins
+        self._over = longest_over(query)
         self._kept_rows = 0
         self._cutter = Cutter(block_steps(query.width, follow=follow), self._end)
         self._stopped = False
@@ -154,9 +156,9 @@ class Intake:
         if self.query.aggregate == "given" and not self._rehearsed:
             for _ in self._rehearsal():
                 pass
-        if ordered:
+        if ordered and self._over == 1:
             yield from self._ordered()
-        elif self.order == "time":
+        elif self.order == "time" and not ordered:
             raise TimeGoesBackwards(
                 f'the times of {self.source.name} go backwards; sort it by time, or write order="any" to '
                 "have it sorted."
@@ -371,11 +373,13 @@ class Intake:
             return pl.DataFrame(), np.zeros(0, dtype=np.int64)
         rows = self._rows(batch.frame)
         numbers = self.steps.numbers(rows["time"].to_numpy())
-        counts = numbers >= self.next_step
+        counts = numbers + self._over > self.next_step
         if furthest is not None:
             counts &= numbers <= furthest
         rows, numbers = rows.filter(counts), numbers[counts]
         self.dropped += total - len(rows)
+        if self._over > 1:
+            return spread(self.query, rows, numbers, self.next_step, self._end)
         return rows, numbers
 
     def _rows(self, frame: pl.DataFrame) -> pl.DataFrame:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -84,23 +83,6 @@ def _parts(labels: tuple[str, ...]) -> list[str]:
     """The part of the range that each bin is in."""
     fan = fan_out(len(labels))
     return [f"part {at // fan + 1}" for at in range(len(labels))]
-
-
-def method_of(described: Mapping[str, Any]) -> str | None:
-    """The method by which a query that was stored as JSON counts; None where it asks for no quantiles.
-
-    Examples
-    --------
-    >>> method_of({"aggregate": "quantile"}), method_of({"aggregate": "count"})
-    ('histogram', None)
-    """
-    if described.get("aggregate") != "quantile":
-        return None
-    levels = described.get("levels")
-    if levels is None or "all" in levels["names"]:
-        return "histogram" if levels is None else "tree"
-    part, own = levels.get("weights", (1, 1))
-    return next(name for name, weights in METHODS.items() if weights == (own, part))
 
 
 def best_method(bins: int, fractions: Sequence[Fraction]) -> str:

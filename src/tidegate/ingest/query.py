@@ -31,6 +31,7 @@ LARGEST = 2**53  # in grid units: what a mechanism accepts
 BOTH = (
     1.302  # an interval at 95 % is so much wider than one at 90 %, of Laplace noise; of Gaussian noise less
 )
+MOST_OVER = 1000  # steps at which a record counts
 ALL = Columns(("all",))  # one column for everything
 
 
@@ -83,9 +84,14 @@ class Query:
         For "sum" and "mean": a :class:`~tidegate.ingest.learning.Learning` where the upper end of `clip` is only a bound
         on values, and they are clipped at a threshold that is learnt. Steps are then vectors of :attr:`bins`, for
         :class:`~tidegate.mechanisms.clipped_records.ClippedRecords`.
+    over
+        For "distinct": a unit counts at a step if it was seen in this step or in one of the `over` − 1 before it.
 
     Privacy
     -------
+    What a unit does within w steps changes w + `over` − 1 of them, so the policy's window must be as long as that.
+    Without bounding a unit that is left out of a window is still in a part of the columns in which it was, so Δ is as
+    many. Where `most` bounds it, the columns that it is in without that window may be others: Δ is twice as many.
     :meth:`max_change` is Δ for add-remove or replace, in the units of the values; :meth:`check` refuses a
     policy that declares less. For "given" nobody but the declarer can know it, and the policy's is taken.
 
@@ -111,6 +117,7 @@ class Query:
     levels: Levels | None = None
     quantiles: tuple[ExactLike, ...] = ()
     learn: Learning | None = None
+    over: int = 1
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -136,6 +143,19 @@ class Query:
         self._validate_lookup()
         self._validate_levels()
         self._validate_learning()
+        self._validate_over()
+
+    def _validate_over(self) -> None:
+        whole("over", self.over, most=MOST_OVER)
+        if self.over == 1:
+            return
+        if self.aggregate != "distinct":
+            raise InvalidParameter(
+                "over", self.over, f'absent for "{self.aggregate}"', 'write aggregate = "distinct"'
+            )
+        if self.levels is not None or self.weighting != "keep":
+            name = "hierarchy" if self.levels is not None else "weighting"
+            raise InvalidParameter(name, "given", "absent where units count over several steps", "drop it")
 
     def _validate_learning(self) -> None:
         if self.learn is None:
@@ -412,6 +432,8 @@ class Query:
         times = 1 if records else self.most
         if self.aggregate == "distinct":
             times = min(times, len(self.columns))
+            if self.over > 1 and times < len(self.columns) and adjacency != "replace":
+                times = min(2 * times, len(self.columns))
         if self.aggregate in ("sum", "mean"):
             low, high = self.bounds
             change = max(high, 0) + max(-low, 0) if adjacency == "replace" else max(abs(low), abs(high))
@@ -451,6 +473,12 @@ class Query:
                 f"at least {show(needed)}, which one unit can change in one step",
                 f'write max_change="{show(needed)}"',
             )
+        if self.over > 1:
+            for name, usual in (("adjacency", "add-remove"), ("mobility", "moving"), ("touches", None)):
+                if getattr(policy, name) != usual:
+                    raise InvalidParameter(
+                        name, getattr(policy, name), "absent where units count over several steps", "drop it"
+                    )
         if self.levels is not None and self.levels.measured == NODES:
             moving = "where all levels are measured, of which a unit is in each"
         else:
@@ -486,6 +514,8 @@ class Query:
             described["levels"] = self.levels.describe()
         if self.learn is not None:
             described["learn"] = self.learn.steps
+        if self.over > 1:
+            described["over"] = self.over
         if self.quantiles:
             described["quantiles"] = [show(Fraction(part)) for part in self.quantiles]
         return described

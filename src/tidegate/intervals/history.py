@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from tidegate.intervals.by_law import ByLaw
 from tidegate.intervals.fold import Errors, Fold, Intervals
-from tidegate.releases import Radii, Releases, Values
+from tidegate.releases import Radii, Release, Releases, SharedRadii, Values
 
 MOST_WAITING = 2**17  # values of releases that wait until somebody asks
 REMEMBERED = (32, 1000)  # steps of a log that a session which was opened again learns from: at least, at most
@@ -46,6 +47,20 @@ class Later(Radii):
         return found.errors()
 
 
+class OneByLaw(SharedRadii):
+    """Half-widths of single releases of which the law says all."""
+
+    __slots__ = ("_fold",)
+
+    def __init__(self, fold: Fold) -> None:
+        self._fold = fold
+
+    def of_one(self, release: Release, place: int) -> Radii:
+        """Those of a release."""
+        assert self._fold.law is not None
+        return Radii(partial(release._radius_by, self._fold.law))
+
+
 class History:
     """Gives releases their intervals.
 
@@ -61,6 +76,7 @@ class History:
     def __init__(self, fold: Fold) -> None:
         self._fold = fold
         self._by_law = isinstance(fold, ByLaw)  # nothing is learnt
+        self._one = OneByLaw(fold)
         self._state = fold.begin()
         self._waiting: deque[tuple[Callable[[], Releases], Later | None, Later | None]] = deque()
         self._cells = 0
@@ -87,6 +103,15 @@ class History:
         if releases.revised is not None and self._fold.says_more:
             releases.revised.radii = revised = Later(self)
         self._wait(committed, releases.values.size, later, revised)
+
+    @property
+    def quick(self) -> bool:
+        """Whether the law of the noise says all, so that single releases have nothing to wait for."""
+        return self._by_law
+
+    def follow_one(self, release: Release) -> None:
+        """`follow` for a single release of which the law says all."""
+        release.law, release._radii, release._place = self._fold.released, self._one, 0
 
     def _wait(
         self, committed: Callable[[], Releases], cells: int, later: Later | None, revised: Later | None

@@ -26,6 +26,30 @@ PARTIAL = 5
 
 
 @lean
+def _follow_all(state: Any, now: Any, step: int, variance: float, subtracts: bool) -> None:
+    """What `follow` does of a step that measured all columns again, in loops that become vector instructions."""
+    squares, gaps, count = state[SQUARES], state[GAPS], state[COUNT]
+    last, at, noise = state[VALUE], state[STEP], state[VARIANCE]
+    drift, differences, sizes = state[DRIFT], state[DIFFERENCES], state[SIZES]
+    for column in range(now.size):
+        moved = now[column] - last[column]
+        explained = variance + noise[column] if subtracts else 0.0
+        squares[column] = squares[column] * REMEMBERED + (moved * moved - explained)
+    for column in range(now.size):
+        gaps[column] = gaps[column] * REMEMBERED + (step - at[column])
+        count[column] = count[column] * REMEMBERED + 1.0
+    for column in range(now.size):
+        moved = now[column] - last[column]
+        drift[column] = drift[column] * REMEMBERED + moved
+        differences[column] = differences[column] * REMEMBERED + moved * moved
+    for column in range(now.size):
+        sizes[column] = sizes[column] * REMEMBERED + abs(last[column])
+        last[column] = now[column]
+    for column in range(now.size):
+        at[column], noise[column] = step, variance
+
+
+@lean
 def follow(
     state: Any,
     values: Any,
@@ -49,7 +73,13 @@ def follow(
         some = partial and status[index] == PARTIAL
         if fresh or some:
             step, variance = first + index, variances[index]
-            for column in range(values.shape[1]):
+            known = 0
+            for column in range(at.size):
+                known += at[column] > 0
+            everything = fresh and known == at.size
+            if everything:
+                _follow_all(state, values[index], step, variance, subtracts)
+            for column in range(0 if everything else values.shape[1]):
                 value = values[index, column]
                 if fresh or value != (values[index - 1, column] if index > 0 else last[column]):
                     if at[column] > 0:

@@ -64,13 +64,17 @@ class Sampled(Held):
         begin = revised.first_step - releases.first_step
         answers = np.where(releases.source[:, np.newaxis] > 0, releases.values, np.nan)[max(begin, 0) :]
         if begin < 0:
-            answers = np.concatenate([before[ANSWERS : ANSWERS - begin], answers])
+            at = (revised.first_step - 1 + np.arange(-begin)) % self._w
+            answers = np.concatenate([before[ANSWERS + at], answers])
         answers = answers[: len(revised)]
         between = np.not_equal(revised.status, Status.FRESH)[:, np.newaxis] & ~np.isnan(answers)
         squares = np.where(between, (revised.values - answers) ** 2, 0.0)
+        # the first period of a query and the last one of a stream may be shorter
+        lead = (revised.first_step - 1) % self._w
+        whole = ((lead, -(lead + len(revised)) % self._w), (0, 0))
         periods = (-1, self._w, squares.shape[1])
-        counts = between.reshape(periods).sum(axis=1)
-        means = squares.reshape(periods).sum(axis=1) / np.maximum(counts, 1)
+        counts = np.pad(between, whole).reshape(periods).sum(axis=1)
+        means = np.pad(squares, whole).reshape(periods).sum(axis=1) / np.maximum(counts, 1)
         later = first[0] + np.cumsum(np.stack([means, (counts > 0).astype(np.float64)], axis=1), axis=0)
         return np.concatenate([first, later])
 

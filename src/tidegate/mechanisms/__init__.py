@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import naming
 from tidegate.errors import InvalidParameter
-from tidegate.mechanisms.mechanism import Mechanism, Run
+from tidegate.mechanisms.mechanism import Mechanism
 
 __all__ = [
     "BackwardSmoothing",
@@ -37,8 +37,8 @@ __all__ = [
     "Mechanism",
     "OptStream",
     "PeGaSus",
+    "PerLeafOptStream",
     "RescueDP",
-    "Run",
     "Sample",
     "SlidingWindowTree",
     "Swellfish",
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         HierarchicalOptStream as HierarchicalOptStream,
     )
     from tidegate.mechanisms.optstream.opt_stream import OptStream as OptStream
+    from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream as PerLeafOptStream
     from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing as BackwardSmoothing
     from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus as HierarchicalPeGaSus
     from tidegate.mechanisms.pegasus.pegasus import PeGaSus as PeGaSus

@@ -1,38 +1,45 @@
 """ClippedRecords: learn where single values end, clip each of them there, then release sums by any mechanism.
 
-It stands beside the catalogue and not in it: what it is pushed are values in bins and no plain columns, so neighbours
-of its steps are those of the records behind them.
+What is pushed are no columns but records, as counts and sums in public bins (`clipping/record_reader.py`): neighbours
+of its steps are those of the records behind them. So it stands beside the catalogue and not in it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.core.account import Account
+from tidegate.core.charges import Charges, Integers
+from tidegate.core.mechanism import HasAccount, Matrix, Output, Resumes
+from tidegate.core.rows import Draws
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, float_up, show, whole
-from tidegate.ledger import Ledger
-from tidegate.mechanisms.mechanism import Matrix, Mechanism, Run, State
+from tidegate.intervals import Fold
+from tidegate.intervals.fold import Intervals
+from tidegate.intervals.fold import State as FoldState
+from tidegate.mechanisms.clipping.clipped_releases import ClippedReleases
+from tidegate.mechanisms.clipping.nested import Nested
+from tidegate.mechanisms.clipping.record_reader import RecordReader
+from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.plain.uniform import Uniform
-from tidegate.mechanisms.run import Pushed
-from tidegate.noise import install, laplace, laplace_one, variance_laplace
+from tidegate.noise import laplace, laplace_one, variance_laplace
+from tidegate.noise.entropy import Source
 from tidegate.noise.law import AnyLaw
 from tidegate.policy import Event, Policy, WEvent
-from tidegate.releases import ClassDeviations, Radii, Release, Releases, Status, Values
+from tidegate.releases import Releases, Status
+from tidegate.structures.clamping import LARGEST
 from tidegate.structures.grid import nearest_units
 from tidegate.structures.hierarchy import Hierarchy
 from tidegate.structures.value_bins import ValueBins
 
-Integers = npt.NDArray[np.int64]
 ROOM = 3  # values left above the threshold at least, in noise scales of the test
 COUNTING = Fraction(1, 20)  # of ε for how many records the sample has
 FIRST = Fraction(1, 5)  # of ε for the sums of the sample, where running sums need them
@@ -40,8 +47,22 @@ FEW = 50  # at most one in so many values is clipped for the sake of less noise
 SAMPLE = 4  # a sample of fewer records than this times the room teaches nothing
 SURE = 2  # scales of noise that the number of records has to be above that: else noise would pass for records
 BIAS = 2  # how much worse noise may be than what clipping loses, on the whole
-MOST_SUM = 1 << 53  # sums of the sample stay where they are exact
 HORIZON = 10  # for running sums without an end: the length that a threshold is chosen for, in samples
+
+# positions in `State.numbers`: steps that were pushed up to step m, the step at which the threshold was learned, the clip
+# in grid units, and the first step of the mechanism; 0 where there is none yet
+PUSHED, LEARNED, CLIP, BEGAN = 0, 1, 2, 3
+
+
+class State(NamedTuple):
+    """All that is carried from step to step."""
+
+    numbers: Any  # see the positions below
+    sample: (
+        Any  # SECRET: counts, and for running sums also sums, of the sample's values in bins; 0 after step m
+    )
+    first: Any  # the released sums of the sample, and their variance
+    released: Nested  # the mechanism that releases
 
 
 class Reading(Protocol):
@@ -83,7 +104,8 @@ class ClippedRecords(Mechanism):
 
     Noise that is scaled to the largest value that could ever come drowns values that hardly ever come near it. Here the
     first `learn` steps buy a threshold that nearly all of their records stay below; from then on each single value is
-    clipped at it, before anything is added up, and a mechanism for that sensitivity releases the sums.
+    clipped at it, before anything is added up, and a mechanism for that sensitivity releases the sums. Releases have
+    `clip`, where values are clipped.
 
     Parameters
     ----------
@@ -94,7 +116,8 @@ class ClippedRecords(Mechanism):
     bins
         :class:`~tidegate.structures.value_bins.ValueBins`; a step is pushed as a vector of them.
     learn
-        The number m of steps from which the threshold is learnt. They release nothing and are "silent".
+        The number m of steps from which the threshold is learnt. They release nothing and are "silent". Steps that are
+        passed over are not in the sample.
     most
         The most records of one unit in one step.
     reading
@@ -120,13 +143,13 @@ class ClippedRecords(Mechanism):
 
     Examples
     --------
+    >>> from tidegate.core.session import Session
     >>> from tidegate.mechanisms import BinaryTree
     >>> bins = ValueBins(1440)
     >>> policy = Event(epsilon="1", max_change=1440)
     >>> mechanism = ClippedRecords(policy, build=lambda policy: BinaryTree(policy, horizon=200), bins=bins, learn=50)
-    >>> run = mechanism.start()
-    >>> releases = run.push_batch(bins.of_steps([[30, 31, 29]] * 200))
-    >>> releases.values.shape, int(releases.fresh.sum()), run.clip < 1440
+    >>> releases = Session(mechanism).push_batch(bins.of_steps([[30, 31, 29]] * 200))
+    >>> releases.values.shape, int(releases.fresh.sum()), bool(releases.clip[-1] < 1440)
     ((200, 1), 150, True)
 
     References
@@ -175,7 +198,19 @@ class ClippedRecords(Mechanism):
                 f"at least {show(needed)}, which one unit can change in one step",
                 f'write max_change="{show(needed)}"',
             )
-        self.at(int(self.bins.ends[0]))
+        if self.clamp is not None or self.rounding != "refuse":
+            raise InvalidParameter("clamp", self.clamp, "left out: bins have a bound", "leave it out")
+        for released in self.extremes:
+            account = released.account() if isinstance(released, HasAccount) else None
+            if account is not None and type(account) is not Account:
+                name = type(released).__name__
+                raise InvalidParameter(
+                    "build", name, "a mechanism with units per window", "choose another one"
+                )
+            if Fraction(released.grid) != Fraction(self.grid):
+                raise InvalidParameter(
+                    "build", f"grid {released.grid}", f"the grid of the records, {self.grid}", "write it"
+                )
 
     @property
     def made(self) -> Reading:
@@ -189,9 +224,15 @@ class ClippedRecords(Mechanism):
         return self.build(self.policy)
 
     def at(self, clip: int) -> Mechanism:
-        """The mechanism for values that are clipped at so many grid units."""
-        change = self.made.max_change(clip, self.policy.adjacency)
-        return self.build(replace(self.policy, max_change=change))
+        """The mechanism for values that are clipped at so many grid units; made once."""
+        if clip not in self._made_at:
+            change = self.made.max_change(clip, self.policy.adjacency)
+            self._made_at[clip] = self.build(replace(self.policy, max_change=change))
+        return self._made_at[clip]
+
+    @cached_property
+    def _made_at(self) -> dict[int, Mechanism]:
+        return {}
 
     @cached_property
     def extremes(self) -> tuple[Mechanism, Mechanism]:
@@ -199,10 +240,13 @@ class ClippedRecords(Mechanism):
         return self.bounded, self.at(int(self.bins.ends[0]))
 
     def fitting(self, clip: int, units: int) -> int:
-        """The smallest candidate from a clip on whose mechanism has charges that are whole units of the ledger."""
+        """The smallest candidate from a clip on whose mechanism has charges and spans that the session was promised."""
         for end in (clip, *(int(end) for end in self.bins.ends if end > clip)):
             released = self.at(end)
-            if units % released.units == 0 and released.shares_noise <= self.shares_noise:
+            promised = (
+                released.most_spans <= self.most_spans and released.noise_in_state <= self.noise_in_state
+            )
+            if promised and units % released.units == 0 and released.shares_noise <= self.shares_noise:
                 return end
         return self.bins.bound
 
@@ -349,6 +393,169 @@ class ClippedRecords(Mechanism):
         }
         return found if self.clamp is None else {**found, "clamp": show(Fraction(self.clamp))}
 
+    # what a session asks -----------------------------------------------------------------------------------------
+
+    @property
+    def more(self) -> tuple[str, ...]:
+        """The clip, and what the mechanism releases besides."""
+        return ("clip", *self.bounded.more)
+
+    @property
+    def revised(self) -> tuple[str, ...]:
+        """As for the mechanism."""
+        return self.bounded.revised
+
+    @cached_property
+    def most_spans(self) -> int:
+        """As for the mechanism, with some clip."""
+        return max(released.most_spans for released in self.extremes)
+
+    @cached_property
+    def noise_in_state(self) -> bool:
+        """As for the mechanism, with some clip."""
+        return any(released.noise_in_state for released in self.extremes)
+
+    def reader(self) -> RecordReader:
+        """Reads counts and sums in bins."""
+        return RecordReader(self.bins, self.learn, self.learn if self.sums_of_sample else 1)
+
+    def begin(self, first: int) -> State:
+        """An empty sample, of a public size."""
+        cells = self.bins.width if self.sums_of_sample else len(self.bins.ends)
+        return State(
+            np.zeros(4, dtype=np.int64),
+            np.zeros(cells, dtype=np.int64),
+            np.zeros(self.outputs + 1),
+            Nested(self.at, self.bins.bound, first),
+        )
+
+    def _parts(self, state: State, first: int, count: int) -> tuple[int, int]:
+        """How many of the next steps are in the sample, and how many are silent: it, and those that wait after it."""
+        learning = min(count, self.learn - int(state.numbers[PUSHED]))
+        learned = int(state.numbers[LEARNED]) or first + learning - 1
+        if state.numbers[PUSHED] + learning < self.learn:
+            return learning, count
+        waiting = learned + self.waits - self.learn - first + 1
+        return learning, min(count, max(learning, waiting))
+
+    def _units(self, learning: int, count: int) -> Integers:
+        """What the sample costs: each of its steps as much as any step of a window may."""
+        units = np.zeros(count, dtype=np.int64)
+        units[:learning] = self.units // self.policy.steps_charged
+        return units
+
+    def _times(self, released: Any) -> int:
+        """How many units are one of the mechanism's."""
+        return self.units // int(released.units)
+
+    def public(self, state: State, first: int, count: int) -> Charges:
+        """The sample, and what the mechanism says; while no clip is learned, what it says with the bound."""
+        learning, silent = self._parts(state, first, count)
+        if silent == count:
+            return Charges(first, self._units(learning, count))
+        released = state.released.mechanism
+        own = released.public(state.released.state, first + silent, count - silent)
+        times, spans = self._times(released), own.spans.copy()
+        spans[:, 4] *= times
+        units = np.concatenate([self._units(learning, silent), own.units * times])
+        return Charges(first, units, spans)
+
+    def resume(self, state: State, step: int, recent: Integers) -> None:
+        """Let the mechanism fill what follows from its own charges."""
+        released, began = state.released.mechanism, int(state.numbers[BEGAN])
+        if not began or not isinstance(released, Resumes):
+            return
+        steps = np.arange(step - len(recent) + 1, step + 1)
+        own = np.where(steps >= began, recent // self._times(released), 0)
+        released.resume(state.released.state, step, own)
+
+    def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Take steps into the sample, learn the clip, wait, then release."""
+        count = len(rows)
+        learning, silent = self._parts(state, first, count)
+        clips = np.full(count, state.numbers[CLIP])
+        if learning:
+            self._collect(state, rows[:learning])
+            if state.numbers[PUSHED] == self.learn:
+                self._learn(state, first + learning - 1, noise.source)
+                clips[learning - 1 :] = state.numbers[CLIP]
+        output = self._release(state, rows[silent:], first + silent, noise)
+        output = output.after_silence(silent)
+        output.units[:silent] = self._units(learning, silent)
+        return output._replace(more=(clips, *output.more))
+
+    def _collect(self, state: State, rows: Matrix) -> None:
+        added = rows if self.sums_of_sample else self.bins.apart(rows)[0].sum(axis=1)
+        state.sample[:] += added.sum(axis=0)  # the reader bounds how many records there are
+        state.numbers[PUSHED] += len(rows)
+
+    def _learn(self, state: State, step: int, source: Source) -> None:
+        """Draw the threshold, and where they are needed the sums of the sample; then forget it."""
+        bins, sample = self.bins, state.sample
+        if self.sums_of_sample:
+            sample = bins.apart(state.sample[np.newaxis])[0].sum(axis=(0, 1))
+        above = np.append(sample.sum(), sample.sum() - np.cumsum(sample))
+        clip = self.fitting(self.clip_of(above, source, step), self.units)
+        state.numbers[LEARNED], state.numbers[CLIP] = step, clip
+        if self.sums_of_sample:
+            total = self._measured(state.sample[np.newaxis], clip)[0]
+            scale, grid = self.first_scale(clip), float(Fraction(self.grid))
+            drawn = laplace(source, "sums of the sample", step, scale, total.shape)
+            state.first[:-1] = (total + drawn) * grid
+            state.first[-1] = variance_laplace(scale) * grid**2
+        state.sample[:] = 0
+        state.released.begin(clip, step + 1)
+
+    def _measured(self, vectors: Matrix, clip: int) -> Matrix:
+        """What the mechanism is given, each number cut at the same public bound."""
+        found = self.made.measured(self.bins.clipped(vectors, clip), self.bins.totals(vectors), clip)
+        return np.ascontiguousarray(np.clip(found, -LARGEST, LARGEST))
+
+    def _release(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Release steps by the mechanism; without any, nothing but arrays of the right form."""
+        nested = state.released
+        if len(rows) and not state.numbers[BEGAN]:
+            state.numbers[BEGAN] = first
+            nested.begin(nested.clip, first)
+        measured = self._measured(rows, nested.clip)
+        found: Output = nested.mechanism.advance(nested.state, measured, first, noise)
+        times, spans = self._times(nested.mechanism), found.spans.copy()
+        spans[:, 4] *= times
+        if self.sums_of_sample:
+            found = found._replace(
+                values=found.values + state.first[:-1],
+                scale=np.sqrt(found.scale**2 + state.first[-1]),
+            )
+        return found._replace(units=found.units * times, spans=spans)
+
+    def finish(self, state: State, last: int, noise: Draws) -> Output | None:
+        """As for the mechanism."""
+        finish = getattr(state.released.mechanism, "finish", None)
+        if finish is None or not state.numbers[BEGAN]:
+            return None
+        found: Output | None = finish(state.released.state, last, noise)
+        return None if found is None else found._replace(more=(np.zeros(0, dtype=np.int64), *found.more))
+
+    def attach(self, releases: Releases, more: Any, revised: Any) -> ClippedReleases:
+        """Releases with the clip and with what the mechanism releases besides, for readers."""
+        clips, *own = more
+        clip = int(clips[-1]) if len(clips) else 0
+        released: Any = self.at(clip) if clip else self.bounded
+        found, unit, times = releases, releases.unit, self._times(released)
+        if hasattr(released, "attach"):
+            charged = releases.units.copy()
+            releases.units, releases.unit = releases.units // times, unit * times  # in the mechanism's units
+            found = released.attach(releases, own, revised)
+            found.units, found.unit = found.units * times, unit
+            silent = found.status == int(Status.SILENT)
+            found.units[silent] = charged[silent]
+        return ClippedReleases.with_clip(found, clips, float(Fraction(self.grid)))
+
+    def intervals(self) -> Fold | None:
+        """As for the mechanism with the clip that was learned."""
+        bounded = self.bounded.intervals()
+        return None if bounded is None else AtClip(bounded, self)
+
     @classmethod
     def examples(cls) -> list[Mechanism]:
         """Running sums, noise of every step's own, and decisions of which each unit has two records."""
@@ -368,205 +575,35 @@ class ClippedRecords(Mechanism):
             cls(replace(three, max_change=100), build=BudgetDistribution, bins=bins, learn=5, most=2),
         ]
 
-    def start(
-        self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
-    ) -> ClippedRecordsRun:
-        """Begin, or go on with, a run."""
-        return ClippedRecordsRun(self, ledger, state)
 
+class AtClip(Fold):
+    """What the mechanism for the released clip says of errors; before there is one, nothing is released.
 
-class ClippedRecordsRun(Run):
-    """Learning, then a mechanism at work on clipped values.
-
-    Attributes
+    Parameters
     ----------
-    clip
-        Where values are clipped, in their unit, once it is learnt; None before. Public.
+    bounded
+        What the mechanism for the bound says: wider, and used where releases do not say their clip.
+    mechanism
+        Whose clips they are.
     """
 
-    mechanism: ClippedRecords
+    def __init__(self, bounded: Fold, mechanism: ClippedRecords) -> None:
+        super().__init__(bounded.columns, bounded.law, bounded.released, bounded.rows)
+        self.says_more = bounded.says_more
+        self._bounded, self._mechanism = bounded, mechanism
 
-    def _begin(self, state: State | None) -> None:
-        saved, mechanism = state or {}, self.mechanism
-        self._limit = int(saved.get("limit", 0))
-        cells = mechanism.bins.width if mechanism.sums_of_sample else len(mechanism.bins.ends)
-        self._sample: Integers = saved.get("sample", np.zeros(cells, dtype=np.int64)).copy()
-        self._first: Values = saved.get("first", np.zeros(mechanism.outputs))
-        self._first_variance = float(saved.get("first_variance", 0.0))
-        self._inner: Run | None = None
-        if "inner_origin" in saved:
-            own = {name[6:]: value for name, value in saved.items() if name.startswith("inner.")}
-            self._go_on_from(int(saved["inner_origin"]), bool(saved["inner_alone"]), own)
+    def _fold(self, releases: Releases) -> Fold:
+        clips = getattr(releases, "clip", np.zeros(0))
+        if not len(clips) or not np.isfinite(clips[-1]):
+            return self._bounded
+        units = round(Fraction(float(clips[-1])) / Fraction(self._mechanism.grid))
+        found = self._mechanism.at(units).intervals()
+        return self._bounded if found is None or found.rows != self.rows else found
 
-    def _state(self) -> State:
-        state: State = {"limit": self._limit, "first": self._first, "first_variance": self._first_variance}
-        if not self._limit:
-            return {**state, "sample": self._sample}
-        if self._inner is None:
-            return state
-        own = {f"inner.{name}": value for name, value in self._inner._whole_state().items()}
-        return {**state, "inner_origin": self._inner.origin, "inner_alone": self._inner.alone, **own}
+    def advance(self, state: FoldState, releases: Releases) -> tuple[FoldState, Intervals]:
+        """By the mechanism for the clip of these releases."""
+        return self._fold(releases).advance(state, releases)
 
-    @property
-    def clip(self) -> float | None:
-        """Where values are clipped, once it is learnt."""
-        return self._limit * self._grid if self._limit else None
-
-    @property
-    def limit(self) -> int:
-        """The same in grid units; 0 before it is known."""
-        return self._limit
-
-    def _started(self) -> Run:
-        """A run of the mechanism on this ledger. It is part of this run, and nobody else hears of it."""
-        released = self.mechanism.at(self._limit)
-        self.ledger.admit(released.policy)
-
-        def start() -> Run:
-            with install(self.source):
-                return released.start(self.ledger)
-
-        run = copy_context().run(start)
-        self.ledger.leave(run)
-        run._part_of = self
-        run.alone = self.alone  # what this run has charged before is nobody else's
-        return run
-
-    def _go_on_from(self, origin: int, alone: bool, state: State) -> None:
-        """Go on with what a snapshot was made in the middle of."""
-        run = self._started()
-        run.step, run.origin, run.charges = self.step, origin, self.ledger.rows
-        run.alone = alone and self.alone
-        run._resumed = True
-        run._begin_from(state)
-        self._inner = run
-
-    def push(self, values: Pushed, step: int | None = None, *, grid_units: bool = False) -> Release:
-        """Release the next step; its noise has the law of the mechanism for what was learnt."""
-        release = super().push(values, step, grid_units=grid_units)
-        release.law = self._law
-        return release
-
-    def push_batch(self, matrix: npt.ArrayLike, *, grid_units: bool = False) -> Releases:
-        """Release many steps at once."""
-        releases = super().push_batch(matrix, grid_units=grid_units)
-        releases.law = self._law
-        return releases
-
-    @property
-    def _law(self) -> AnyLaw | None:
-        return (self.mechanism if self._inner is None else self._inner.mechanism).law
-
-    # pushing ---------------------------------------------------------------------------------------------------
-
-    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
-        own, mechanism = first_step - self.origin, self.mechanism
-        ends = [mechanism.learn, mechanism.waits, own + len(matrix) - 1]
-        parts, begin = [], 0
-        for number, end in enumerate(ends):
-            stop = min(end - own + 1, len(matrix))
-            if stop <= begin:
-                continue
-            rows, step = matrix[begin:stop], first_step + begin
-            parts.append((self._learn, self._wait, self._release)[number](rows, step))
-            begin = stop
-        return joined(parts) if parts else self._silent(0, first_step, np.zeros(0, dtype=np.int64))
-
-    def _learn(self, rows: Matrix, step: int) -> Releases:
-        """Take steps into the sample; the last of them buys the threshold."""
-        mechanism, bins = self.mechanism, self.mechanism.bins
-        units = np.full(len(rows), self.ledger.units // mechanism.policy.steps_charged, dtype=np.int64)
-        self.ledger.charge_batch(step, units, scope="learn")
-        counts, _ = bins.apart(rows)
-        added = rows if mechanism.sums_of_sample else counts.sum(axis=1)
-        for each in added:  # nothing wraps around, and what is cut moves no further than what is not
-            np.minimum(self._sample + np.minimum(each, MOST_SUM), MOST_SUM, out=self._sample)
-        last = step + len(rows) - 1
-        if last - self.origin == mechanism.learn:
-            self._settle(last)
-        return self._silent(len(rows), step, units)
-
-    def _settle(self, step: int) -> None:
-        """Draw the threshold, and where they are needed the sums of the sample; then forget it."""
-        mechanism, bins = self.mechanism, self.mechanism.bins
-        sample = self._sample
-        if mechanism.sums_of_sample:
-            sample = bins.apart(self._sample[np.newaxis])[0].sum(axis=(0, 1))
-        above = np.append(sample.sum(), sample.sum() - np.cumsum(sample))
-        self._limit = mechanism.fitting(mechanism.clip_of(above, self.source, step), self.ledger.units)
-        if mechanism.sums_of_sample:
-            whole_sample = self._sample[np.newaxis]
-            sums = bins.clipped(whole_sample, self._limit)
-            total = mechanism.made.measured(sums, bins.totals(whole_sample), self._limit)[0]
-            scale = mechanism.first_scale(self._limit)
-            noise = laplace(self.source, "sums of the sample", step, scale, total.shape)
-            self._first = (total + noise) * self._grid
-            self._first_variance = variance_laplace(scale) * self._grid**2
-        self._sample = np.zeros_like(self._sample)
-        self.ledger.learnt(step, {"clip": show(self._limit * Fraction(mechanism.grid))})
-
-    def _wait(self, rows: Matrix, step: int) -> Releases:
-        """Let the charges of the sample leave the windows."""
-        nothing = np.zeros(len(rows), dtype=np.int64)
-        self.ledger.charge_batch(step, nothing)
-        return self._silent(len(rows), step, nothing)
-
-    def _silent(self, count: int, step: int, units: Integers) -> Releases:
-        values = np.full((count, self.mechanism.outputs), np.nan)
-        status = np.full(count, np.int8(Status.SILENT))
-        return Releases(step, values, status, None, np.zeros(count), units, self.ledger.unit)
-
-    def _release(self, rows: Matrix, step: int) -> Releases:
-        """Release steps by the mechanism."""
-        mechanism, bins = self.mechanism, self.mechanism.bins
-        if self._inner is None:
-            self._inner = self._started().begin_at(step)
-        measured = mechanism.made.measured(bins.clipped(rows, self._limit), bins.totals(rows), self._limit)
-        self._inner.alone = self._inner.alone and self.alone  # others may have charged since
-        same = self._inner._per_one == self._per_one
-        values = measured if same else measured / self._per_one
-        found = self._inner.push_batch(np.ascontiguousarray(values), grid_units=same)
-        if mechanism.sums_of_sample:
-            found.values = found.values + self._first
-            found.scale = np.sqrt(found.scale**2 + self._first_variance)
-        return found
-
-    def flush(self) -> Releases | None:
-        """As for the mechanism."""
-        return None if self._inner is None else self._inner.flush()
-
-
-def joined(parts: list[Releases]) -> Releases:
-    """Releases of consecutive steps as one; what smoothed values were made from stays with single parts."""
-    if len(parts) == 1:
-        return parts[0]
-    last = parts[-1]
-    revised = [part.revised for part in parts if part.revised is not None]
-    deviation = None
-    if last.deviation is not None:
-        columns = last.values.shape[1]
-        by_column = [_deviations(part, columns) for part in parts]
-        deviation = ClassDeviations(np.concatenate(by_column), [(0, np.arange(columns))])
-    whole = Releases(
-        parts[0].first_step,
-        np.concatenate([part.values for part in parts]),
-        np.concatenate([part.status for part in parts]),
-        np.concatenate([part.source for part in parts]),
-        np.concatenate([part.scale for part in parts]),
-        np.concatenate([part.units for part in parts]),
-        last.unit,
-        max(part.delay for part in parts),
-        revised=revised[-1] if revised else None,
-        deviation=deviation,
-    )
-    if (radii := last.radii) is not None:  # the parts before it say nothing
-        silent = np.full((len(whole) - len(last), last.values.shape[1]), np.nan)
-        whole.radii = Radii(lambda confidence: np.concatenate([silent, radii(confidence)]))
-    return whole
-
-
-def _deviations(part: Releases, columns: int) -> Values:
-    """The standard deviation of each value; of Laplace noise where there is nothing else."""
-    if part.deviation is not None:
-        return part.deviation
-    return np.broadcast_to(math.sqrt(2) * part.scale[:, np.newaxis], (len(part), columns))
+    def attach(self, state: FoldState, releases: Releases) -> FoldState:
+        """By the mechanism for the clip of these releases, and so its better values of earlier steps."""
+        return self._fold(releases).attach(state, releases)

@@ -1,4 +1,4 @@
-"""The shape of every mechanism: a frozen configuration. What it starts, a run, stands in run.py."""
+"""The shape of every mechanism: a frozen configuration and functions over plain state, which a session owns."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -17,9 +16,6 @@ import numpy as np
 from tidegate import naming
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, float_up, one_of, positive, show, sqrt_up, whole
-from tidegate.ledger import Ledger
-from tidegate.mechanisms.run import ChargeAll, Matrix, Row, Run, State
-from tidegate.mechanisms.uncertainty import Uncertainty, Walk
 from tidegate.noise import Law
 from tidegate.noise.law import AnyLaw, SpreadLaw
 from tidegate.policy import Guarantee, Policy, ZeroConcentrated
@@ -28,23 +24,13 @@ from tidegate.structures.clamping import read_clamp
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from tidegate.core.charges import Charges
+    from tidegate.core.mechanism import Matrix, Output
+    from tidegate.core.rows import Draws
+    from tidegate.intervals import Fold
     from tidegate.noise.kinds import Kind
     from tidegate.releases import Releases
     from tidegate.structures.hierarchy import Hierarchy
-
-# the file of a mechanism needs both halves, so both are found here
-__all__ = [
-    "BOUNDED",
-    "PUBLIC_CLOCK",
-    "ChargeAll",
-    "Matrix",
-    "Mechanism",
-    "Row",
-    "Run",
-    "State",
-    "describe_value",
-    "mean_over_steps",
-]
 
 PUBLIC_CLOCK = "steps close by a public clock, never because of what was recorded"
 BOUNDED = "one unit changes a step by at most max_change, as contribution bounding ensures"
@@ -53,7 +39,7 @@ NOT_NEGATIVE = (
 )
 
 SECRET_STATE = (
-    "snapshots and the ledger's database are kept as secret as the data, because they hold noise that released steps "
+    "the commit log is kept as secret as the data, because it holds noise that released steps "
     "share with steps to come"
 )
 ON_GRID = "contributions were rounded to the grid before they were summed, which is no longer checked"
@@ -61,7 +47,7 @@ ON_GRID = "contributions were rounded to the grid before they were summed, which
 
 @dataclass(frozen=True)
 class Mechanism(ABC):
-    """A validated configuration. It holds no data; :meth:`start` returns a run that does.
+    """A validated configuration, and the algorithm over plain state. It holds no data: a session owns the state.
 
     Parameters
     ----------
@@ -281,28 +267,57 @@ class Mechanism(ABC):
 
         return KINDS[self.noise_kind]
 
-    def uncertainty(self) -> Uncertainty | None:
-        """What learns the errors of values from releases, for a run; None where their noise says all."""
-        return Walk(self.outputs, self.law) if self.holds and self.law is not None else None
-
-    @property
-    def enforced(self) -> bool:
-        """Whether a ledger may hold a run to its budget: not so for printed calibrations, which overspend."""
-        return getattr(self, "calibration", "sound") == "sound"
-
     @property
     def guarantee(self) -> Guarantee:
         """What is proved, under which assumptions; reads as a sentence."""
-        proved = (type(self).__name__, self.policy, self.assumptions)
-        return Guarantee(*proved) if self.enforced else Guarantee(*proved, "paper", self.printed_loss())
+        return Guarantee(type(self).__name__, self.policy, self.assumptions)
 
-    def printed_loss(self) -> Fraction | None:
-        """How many times its budget a printed calibration loses; None: more than once, by a number that is not known."""
-        return None
+    # what a session asks; see `tidegate.core.mechanism` ----------------------------------------------------------
+
+    @property
+    def more(self) -> tuple[str, ...]:
+        """Names of what it releases besides values, in the order of `Output.more`."""
+        return ()
+
+    @property
+    def revised(self) -> tuple[str, ...]:
+        """Names of what it releases about earlier steps, in the order of `Output.revised`."""
+        return ()
+
+    @property
+    def most_spans(self) -> int:
+        """The most spans that can meet a window; public."""
+        return 0
+
+    @property
+    def noise_in_state(self) -> bool:
+        """Whether the state holds noise that is still to be used: then a copy of a log begins anew."""
+        return False
 
     @abstractmethod
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> Run:
-        """Begin, or with `state` go on with, a run on a ledger (in memory by default; a path makes it durable)."""
+    def begin(self, first: int) -> Any:
+        """The state before the first step, when no window has spent anything: a tuple of arrays, or of such tuples."""
+
+    @abstractmethod
+    def public(self, state: Any, first: int, count: int) -> Charges:
+        """What the next steps cost at least, whatever the data are: refused before a random word is drawn."""
+
+    @abstractmethod
+    def advance(self, state: Any, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Release the next steps and change the state; what it raises ends the session, and the steps stay charged."""
+
+    def intervals(self) -> Fold | None:
+        """A fold over releases that says how far values may be off; None where nothing is known.
+
+        Where nothing else is said, a value is the truth and noise of its law, or stays until the next one is measured.
+        """
+        from tidegate.intervals import ByLaw, Held  # loads the compiler
+
+        if self.law is None:
+            return None
+        if self.holds:
+            return Held(self.outputs, replace(self.law, rounded=self.rounded_by), self.law)
+        return ByLaw(self.outputs, self.law)
 
     def describe(self) -> dict[str, Any]:
         """Identify the configuration exactly, as JSON."""

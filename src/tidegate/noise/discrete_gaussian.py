@@ -1,21 +1,54 @@
 """Exact discrete Gaussian noise on the integers, P(k) ∝ exp(−k²/(2·sigma²)), in grid units.
 
-Rejection from the discrete Laplace distribution in compiled rounds; what the kernel cannot decide goes to
-`tidegate.noise.reference` with the same random words. See docs/proofs/noise_gaussian.md.
+The magnitude, or its high part, is looked up in a table of the scale, which is public; what the compiled kernel cannot
+decide goes to `tidegate.noise.reference` with the same random words. See docs/proofs/noise_gaussian.md.
 """
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.noise import kernels, reference
-from tidegate.noise.discrete_laplace import ARRAYS, BLOCK, Integers, attempt, element_words, fit, layout
-from tidegate.noise.entropy import Elements, Source, Words
-from tidegate.noise.scale import Scale, ScaleLike, prepare, prepare_each
+from tidegate.noise.discrete_laplace import ARRAYS, BLOCK, Integers, element_words, fit, layout
+from tidegate.noise.entropy import Elements, Source
+from tidegate.noise.scale import ScaleLike, prepare_each, read
+
+# Beyond so many sigma a magnitude has a chance below 2^-49, and no boundary in the table.
+_REACH = 8
+# Tables that are kept: 80 kB each, at most.
+_KEPT = 64
+
+
+class Table(NamedTuple):
+    """What draws of one sigma = part · 2^shift look up, part ≤ 2^10."""
+
+    exact: Fraction
+    leading: int  # words of an attempt
+    guide: npt.NDArray[np.uint16]
+    boundaries: Integers
+    shift: int
+    density: float  # 1/part²
+    slope: int  # the same in units of 2^-38, rounded up
+
+
+@lru_cache(maxsize=_KEPT, typed=True)
+def table_of(sigma: float | Fraction) -> Table:
+    """Make the table of a sigma; a fraction that is not a float64 is rounded up."""
+    exact = Fraction(read(sigma, "sigma"))
+    shift = reference.two_parts(exact, reference.GAUSSIAN_EXPONENT)
+    part = exact / (1 << shift)
+    boundaries = np.empty(math.ceil(_REACH * part) + 3, dtype=np.int64)
+    guide = np.empty(1 << (63 - kernels.GUIDE_SHIFT), dtype=np.uint16)
+    kernels.gaussian_table(float(part), 1 if shift else 2, np.empty(boundaries.size), guide, boundaries)
+    if not shift:
+        return Table(exact, 1, guide, boundaries, 0, 0.0, 0)
+    return Table(exact, 2, guide, boundaries, shift, float(1 / part**2), math.ceil(2**38 / part**2))
 
 
 def gaussian(
@@ -28,8 +61,9 @@ def gaussian(
     source, stream, step, shape
         As for `laplace`.
     sigma
-        In grid units, one number or an array, as `laplace` takes its scale. The variance is below sigma² by a little
-        (Canonne, Kamath and Steinke 2020, Corollary 9).
+        In grid units, one number or an array, as `laplace` takes its scale; every number in it needs a table, which takes
+        as long as ten thousand draws where it is new. The variance is below sigma² by a little (Canonne, Kamath and
+        Steinke 2020, Corollary 9).
 
     Examples
     --------
@@ -38,102 +72,53 @@ def gaussian(
     (3, 2)
     """
     size, draws = layout(shape)
-    out = np.empty(size, dtype=np.int64)
-    if isinstance(sigma, ARRAYS) and np.ndim(sigma):
+    out = np.empty(size, np.int64)
+    if type(sigma) is not float and isinstance(sigma, ARRAYS):
         each = prepare_each(np.asarray(sigma), shape, "sigma")
-        # Attempts are one word shorter at small scales, so the two kinds keep step separately.
-        large = each > 1 << reference.SMALL_EXPONENT
-        for chosen, count in ((~large, 1), (large, 2)):
-            elements = np.flatnonzero(chosen)
+        for one in np.unique(each).tolist():
+            elements = np.flatnonzero(each == one)
             for start in range(0, elements.size, BLOCK):
-                _rounds(source, stream, step, draws, each, count, elements[start : start + BLOCK], out)
-        return out.reshape(shape)
-    prepared = prepare(sigma.item() if isinstance(sigma, np.ndarray) else sigma, "sigma")
-    count = 2 if prepared.shift else 1
-    if size == 1:
-        out.fill(_one(source, stream, step, 0, prepared, count))
-        return out.reshape(shape)
-    for start in range(0, size, BLOCK):
-        _rounds(source, stream, step, draws, prepared, count, range(start, min(start + BLOCK, size)), out)
-    return out.reshape(shape)
-
-
-def _one(source: Source, stream: str, step: int, draw: int, sigma: Scale, count: int) -> int:
-    """One draw; an attempt takes ``count`` + 1 words."""
-    first = 0
-    while True:
-        taken = [source.word(stream, step, draw, first + i) for i in range(count + 1)]
-        value = kernels.gaussian_verdict(attempt(sigma, taken), taken[-1] >> 1, sigma.value)
-        if value == kernels.UNDECIDED:
-            return _decide(source, stream, step, draw + 1, draw, sigma.exact, first, taken)
-        if value != kernels.REJECTED:
-            return value
-        first += count + 1
-
-
-def _attempt_all(
-    sigma: Scale | npt.NDArray[np.float64], elements: Elements, words: Words, out: Integers
-) -> int:
-    """One compiled attempt for each element; returns how many have no value yet."""
-    left: int
-    if not isinstance(sigma, Scale):
-        left = kernels.fill_gaussian_each(words[0], words[-2], words[-1], sigma[elements], out)
-    elif sigma.shift:
-        left = kernels.fill_gaussian_large(
-            words[0], words[1], words[2], sigma.part, sigma.factor, sigma.shift, out
-        )
+                chosen = elements[start : start + BLOCK]
+                values = np.empty(chosen.size, np.int64)
+                _draw(source, stream, step, draws, table_of(one), chosen, values)
+                out[chosen] = values
+    elif size <= BLOCK:
+        _draw(source, stream, step, draws, table_of(sigma), range(size), out)
     else:
-        left = kernels.fill_gaussian_small(words[0], words[1], sigma.part, sigma.factor, out)
-    return left
+        for start in range(0, size, BLOCK):
+            block = out[start : start + BLOCK]
+            _draw(source, stream, step, draws, table_of(sigma), range(start, start + block.size), block)
+    return out if len(shape) == 1 else out.reshape(shape)
 
 
-def _rounds(
+def _draw(
     source: Source,
     stream: str,
     step: int,
     draws: int,
-    sigma: Scale | npt.NDArray[np.float64],
-    count: int,
+    table: Table,
     elements: Elements,
     out: Integers,
+    first: int = 0,
 ) -> None:
-    """Attempt after attempt until every element has its value; an attempt takes ``count`` + 1 words."""
-    first = 0
-    while True:
-        words = source.words(stream, step, draws, elements, first, count + 1)
-        values = np.empty(len(elements), dtype=np.int64)
-        left = _attempt_all(sigma, elements, words, values)
-        rejected = values == kernels.REJECTED if left else None
-        if rejected is not None and left > np.count_nonzero(rejected):
-            for i in np.flatnonzero(values == kernels.UNDECIDED).tolist():
-                element = int(elements[i])
-                exact = sigma.exact if isinstance(sigma, Scale) else Fraction(float(sigma[element]))
-                taken = words[:, i].tolist()
-                values[i] = _decide(source, stream, step, draws, element, exact, first, taken)
-        if isinstance(elements, range):
-            out[elements.start : elements.stop] = values
-        else:
-            out[elements] = values
-        if rejected is None or not rejected.any():
-            return
-        chosen = np.flatnonzero(rejected)
-        elements = chosen + elements.start if isinstance(elements, range) else elements[chosen]
-        first += count + 1
-
-
-def _decide(
-    source: Source,
-    stream: str,
-    step: int,
-    draws: int,
-    element: int,
-    sigma: Fraction,
-    first: int,
-    taken: list[int],
-) -> int:
-    """The draw that the kernel left undecided at the attempt whose words start at ``first``."""
-    words = element_words(source, stream, step, draws, element, taken, first)
-    return fit(reference.gaussian(sigma, words))
+    """Draw some elements, by attempts whose words begin at ``first``."""
+    exact, leading, guide, boundaries, shift, density, slope = table
+    words = source.words(stream, step, draws, elements, first, leading)
+    if not kernels.fill_gaussian(words, guide, boundaries, shift, density, slope, out):
+        return
+    rejected = []
+    for i in np.flatnonzero(out <= kernels.REJECTED).tolist():
+        if out[i] == kernels.REJECTED:
+            rejected.append(i)
+            continue
+        taken = words[:, i].tolist()
+        further = element_words(source, stream, step, draws, int(elements[i]), taken, first)
+        out[i] = fit(reference.gaussian(exact, further))
+    if rejected:
+        again = np.empty(len(rejected), np.int64)
+        chosen = np.array([elements[i] for i in rejected])
+        _draw(source, stream, step, draws, table, chosen, again, first + leading)
+        out[rejected] = again
 
 
 # From here on the sums over the integers are their integrals and a few corrections, to the last digit.

@@ -47,11 +47,13 @@ def fit(value: int) -> int:
 
 def layout(shape: tuple[int, ...]) -> tuple[int, int]:
     """(number of elements, draws per step) of a result shape (), (d,) or (T, d)."""
-    if len(shape) > 2:
+    if len(shape) == 1:
+        return shape[0], shape[0] or 1
+    if len(shape) == 2:
+        return shape[0] * shape[1], shape[1] or 1
+    if shape:
         raise InvalidParameter("shape", shape, "(), (columns,) or (steps, columns)", "flatten the columns")
-    if not shape:
-        return 1, 1
-    return math.prod(shape), max(shape[-1], 1)
+    return 1, 1
 
 
 def decide(
@@ -218,11 +220,9 @@ def _fill_block(
     if not isinstance(scale, Scale):
         undecided = kernels.fill_laplace_each(words[0], words[1], scale, block)
     elif scale.shift:
-        undecided = kernels.fill_laplace_large(
-            words[0], words[1], scale.part, scale.factor, scale.shift, block
-        )
+        undecided = kernels.fill_laplace_large(words[0], words[1], scale.part, scale.shift, block)
     else:
-        undecided = kernels.fill_laplace_small(words[0], scale.part, scale.factor, block)
+        undecided = kernels.fill_laplace_small(words[0], scale.value, block)
     if undecided:
         for i in np.flatnonzero(block == kernels.UNDECIDED).tolist():
             exact = scale.exact if isinstance(scale, Scale) else float(scale[i])

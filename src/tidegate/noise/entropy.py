@@ -4,7 +4,7 @@ Random words come from AES-256 in counter mode, keyed by the operating system. E
 by its own output before any word is served (fast key erasure), so whoever reads the memory later cannot
 reconstruct words that were served before. Every refill also mixes fresh entropy of the operating system into the
 key, so that two copies of one running machine part ways with the first refill after the copy; the words that
-waited in the pool at that moment (at most 1024 for each of both kinds of request) are common to both, and `UNBUFFERED`
+waited at that moment (at most 1024 for single draws and 4096 for small arrays) are common to both, and `UNBUFFERED`
 is for those who copy running machines. State is per thread, a forked child starts from a new seed, and
 code that interrupts a draw (a signal handler, say) never shares words with it.
 
@@ -33,14 +33,16 @@ Elements = range | npt.NDArray[np.int64]
 KEY_BYTES = 32
 # One refill for a large request: making a cipher (8 µs) is cheap beside it, and it fits into the L2 cache.
 CHUNK_WORDS = 1 << 15
-# One refill for small requests.
-POOL_WORDS = 1 << 10
-# What counter mode encrypts.
+# One refill for small requests: of arrays, and of single words.
+POOL_WORDS = 1 << 12
+SINGLE_WORDS = 1 << 10
+# What counter mode encrypts, and where it begins to count: every key is used once.
 ZEROS = memoryview(bytes(8 * CHUNK_WORDS))
+COUNTER = modes.CTR(bytes(16))
 
 # The library makes its table of ciphers at the first use, behind a lock: a signal handler that drew noise in the middle
 # of that waited for itself for ever. So the first use is here, before anybody can draw.
-Cipher(algorithms.AES(bytes(KEY_BYTES)), modes.CTR(bytes(16))).encryptor()
+Cipher(algorithms.AES(bytes(KEY_BYTES)), COUNTER).encryptor()
 
 
 @runtime_checkable
@@ -94,20 +96,17 @@ class Keystream:
     def _generate(self, out: Words) -> None:
         """Fill a contiguous array; the key is renewed by the system before and replaced before any word is served."""
         self._key_words ^= np.frombuffer(os.urandom(KEY_BYTES), dtype=np.uint64)
-        encryptor = Cipher(algorithms.AES(self._key), modes.CTR(bytes(16))).encryptor()
+        encryptor = Cipher(algorithms.AES(self._key), COUNTER).encryptor()
         encryptor.update_into(bytes(KEY_BYTES), self._key)
         encryptor.update_into(ZEROS[: out.nbytes], out.data.cast("B"))
-
-    def owned(self) -> bool:
-        """Whether this process made the keystream; a fork of it must not go on with it."""
-        return self._epoch is process.epoch and self._process == os.getpid()
 
     def take(self, count: int) -> Words:
         """The next words, in an array that belongs to the caller."""
         start = self._taken
-        if count <= POOL_WORDS - start:
-            self._taken = start + count  # first of all: whatever happens next, these words are gone
-            fresh = self._pool[start : start + count]
+        end = start + count
+        if end <= POOL_WORDS:
+            self._taken = end  # first of all: whatever happens next, these words are gone
+            fresh = self._pool[start:end]
             taken = fresh.copy()
             fresh.fill(0)
             return taken
@@ -124,7 +123,7 @@ class Keystream:
     def take_one(self) -> int:
         """The next word as a Python integer."""
         if not self._single:
-            batch = np.empty(POOL_WORDS, dtype=np.uint64)
+            batch = np.empty(SINGLE_WORDS, dtype=np.uint64)
             self._generate(batch)
             self._single = batch.tolist()
             batch.fill(0)
@@ -155,16 +154,17 @@ class System:
 
     def words(self, stream: str, step: int, draws: int, elements: Elements, first: int, count: int) -> Words:
         """Fresh words of shape (count, len(elements))."""
+        size = len(elements)
         idle = self._idle.keystreams
         while True:
             try:
                 keystream = idle.pop()
             except IndexError:
                 keystream = Keystream()
-            taken = keystream.take(count * len(elements))
-            if keystream.owned():
+            taken = keystream.take(count * size)
+            if keystream._epoch is process.epoch and keystream._process == os.getpid():
                 idle.append(keystream)
-                return taken.reshape(count, len(elements))
+                return taken.reshape(count, size)
 
     def word(self, stream: str, step: int, draw: int, index: int) -> int:
         """One fresh word."""
@@ -175,7 +175,6 @@ class System:
             except IndexError:
                 keystream = Keystream()
             taken = keystream._single.pop() if keystream._single else keystream.take_one()
-            # `owned`, written out: this is the way of every single draw
             if keystream._epoch is process.epoch and keystream._process == os.getpid():
                 idle.append(keystream)
                 return taken

@@ -1,7 +1,7 @@
 """Compiled draws: decided in floating point with a proved error bound, or handed back as undecided.
 
-Every loop is free of branches so that the compiler can use vector instructions. The bounds behind
-LEAST_LEADING, ERROR, EXP_ERROR and SURELY_KEPT are derived in docs/proofs/noise_laplace.md and
+Laplace loops are free of branches so that the compiler can use vector instructions. The bounds behind
+LEAST_LEADING, ERROR, SURELY_KEPT, BOUNDARY_ERROR and TEST_ERROR are derived in docs/proofs/noise_laplace.md and
 noise_gaussian.md.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from tidegate.compiled import kernel
+from tidegate.compiled import kernel, lean
 
 # Compiled code has machine types, which annotations cannot name: int64, uint64 and contiguous arrays of them.
 Int64: TypeAlias = Any
@@ -22,15 +22,20 @@ Array: TypeAlias = Any
 
 # The result of a draw that must be decided by the reference.
 UNDECIDED = -(1 << 63)
-# The result of a Gaussian attempt that was certainly rejected: the next attempt decides.
+# The result of an attempt that was certainly rejected: the next attempt decides.
 REJECTED = UNDECIDED + 1
 
 # Below this many units of 2^-63 the leading 63 bits of a uniform number say too little about its logarithm.
 LEAST_LEADING = 1 << 43
 # Error of scale · ln, relative to the scale: 2^-43 for the unknown bits, less than 2^-43 for the arithmetic.
 ERROR = 2.0**-42
-# Error of the computed acceptance probability of a Gaussian proposal, with the unknown bits of the test.
-EXP_ERROR = 2.0**-38
+# Error of a Gaussian boundary in units of 2^-63, with the unknown bits of the number that is compared with it.
+BOUNDARY_ERROR = 1 << 25
+# A Gaussian table is looked up by the leading 12 of 63 bits.
+GUIDE_SHIFT = 63 - 12
+# Error of the computed chance that a Gaussian attempt is kept.
+TEST_ERROR = 2.0**-34
+LARGEST_LEADING = (1 << 63) - 1
 # The low part U is kept with probability exp(−U/scale) > 1 − 2^-19: all 24-bit tests below this pass.
 SURELY_KEPT = (1 << 24) - 33
 
@@ -181,9 +186,10 @@ def laplace_magnitude(leading: int, part: float, factor: float) -> int:
     return int(magnitude_of(np.int64(leading), part, factor))
 
 
-@kernel
-def fill_laplace_small(words: Array, part: float, factor: float, out: Array) -> int:
+@lean
+def fill_laplace_small(words: Array, scale: float, out: Array) -> int:
     """Draws of one scale ≤ 2^20; returns how many are UNDECIDED."""
+    part, factor, _ = constants(scale)
     undecided = 0
     for i in range(out.size):
         value = laplace_small(words[i], part, factor)
@@ -192,27 +198,25 @@ def fill_laplace_small(words: Array, part: float, factor: float, out: Array) -> 
     return undecided
 
 
-@kernel
+@lean
 def add_scaled(values: Array, noise: Array, grid: float, out: Array) -> None:
     """(values + noise) · grid."""
     for i in range(out.size):
         out[i] = (values[i] + noise[i]) * grid
 
 
-@kernel
-def fill_laplace_large(
-    first: Array, second: Array, part: float, factor: float, shift: Int64, out: Array
-) -> int:
-    """Draws of one scale > 2^20; returns how many are UNDECIDED."""
+@lean
+def fill_laplace_large(first: Array, second: Array, part: float, shift: Int64, out: Array) -> int:
+    """Draws of one scale part · 2^shift > 2^20; returns how many are UNDECIDED."""
     undecided = 0
     for i in range(out.size):
-        value = laplace_large(first[i], second[i], part, factor, shift)
+        value = laplace_large(first[i], second[i], part, _UNIT_63, shift)
         out[i] = value
         undecided += value == UNDECIDED
     return undecided
 
 
-@kernel
+@lean
 def fill_laplace_each(first: Array, second: Array, scales: Array, out: Array) -> int:
     """Draws with a scale for each; returns how many are UNDECIDED."""
     undecided = 0
@@ -224,68 +228,76 @@ def fill_laplace_each(first: Array, second: Array, scales: Array, out: Array) ->
     return undecided
 
 
-@kernel
-def _inverse(sigma: float) -> float:
-    """1/sigma, kept finite: below 2^-1000 every proposal that a kernel decides is 0, whatever the inverse."""
-    inverse: float = _quotient(1.0, max(sigma, 2.0**-1000))
-    return inverse
+@lean
+def gaussian_table(sigma: float, sides: int, sums: Array, guide: Array, boundaries: Array) -> None:
+    """What draws of the magnitude V, P(V = v) ∝ exp(−v²/(2·sigma²)), look up; sigma ≤ 2^10.
+
+    With two sides V = 0 counts half. boundaries[v] is 2^63 · P(V ≥ v), off by at most BOUNDARY_ERROR and falling to 0 at
+    its end; guide[c] is the least V of numbers in the c-th of equal cells. `sums` is room of the same length for sums.
+    """
+    last = boundaries.size - 2
+    # Below 2^-500 all weights are 0 as good as exactly, whatever the inverse.
+    inverse = _quotient(1.0, max(sigma, 2.0**-500))
+    total = 0.0
+    for v in range(last, 0, -1):
+        distance = v * inverse
+        total += exp_minus(0.5 * distance * distance)
+        sums[v] = total
+    unit = _quotient(sides * 2.0**63, 1.0 + sides * total)
+    boundaries[0] = LARGEST_LEADING
+    boundaries[last + 1] = 0
+    for v in range(1, last + 1):
+        boundaries[v] = np.int64(sums[v] * unit)
+    v = 0
+    for cell in range(guide.size - 1, -1, -1):
+        end = (np.int64(cell) << GUIDE_SHIFT) | ((1 << GUIDE_SHIFT) - 1)  # the last number of the cell
+        while end < boundaries[v + 1]:
+            v += 1
+        guide[cell] = v
 
 
-@kernel
-def _test(proposal: Int64, test: Int64, inverse: float) -> Int64:
-    """Keep, reject or leave open a Gaussian proposal, by the leading 63 bits of its test and 1/sigma."""
-    distance = np.float64(abs(proposal)) * inverse - 1.0
-    probability = exp_minus(0.5 * distance * distance)
-    gap = np.float64(test) * _UNIT_63 - probability
-    decided = proposal if gap < 0.0 else REJECTED
-    open_ = (proposal == UNDECIDED) | (abs(gap) <= EXP_ERROR)
-    return UNDECIDED if open_ else decided
+@lean
+def fill_gaussian(
+    words: Array, guide: Array, boundaries: Array, shift: Int64, density: float, slope: Int64, out: Array
+) -> Int64:
+    """One attempt each at draws of one sigma; returns how many are REJECTED or UNDECIDED.
 
-
-@kernel
-def gaussian_verdict(proposal: int, test: int, sigma: float) -> int:
-    """`_test` for a call from Python: the proposal, REJECTED or UNDECIDED."""
-    return int(_test(np.int64(proposal), np.int64(test), _inverse(sigma)))
-
-
-@kernel
-def fill_gaussian_small(words: Array, test: Array, part: float, factor: float, out: Array) -> int:
-    """One attempt each at draws of one sigma ≤ 2^20; returns how many are REJECTED or UNDECIDED."""
-    inverse = _inverse(part)
-    left = 0
+    Sigma is 2^shift times that of the table, density is 1 over the square of the table's, and slope the same in units of
+    2^-38, rounded up. An attempt has one word if shift = 0, else two.
+    """
+    one, low_bits = np.uint64(1), np.uint64(shift)
+    mask = (one << low_bits) - one
+    left: Int64 = 0
     for i in range(out.size):
-        value = _test(laplace_small(words[i], part, factor), np.int64(test[i] >> np.uint64(1)), inverse)
-        out[i] = value
-        left += value <= REJECTED
-    return left
-
-
-@kernel
-def fill_gaussian_large(
-    first: Array, second: Array, test: Array, part: float, factor: float, shift: Int64, out: Array
-) -> int:
-    """One attempt each at draws of one sigma > 2^20; returns how many are REJECTED or UNDECIDED."""
-    inverse = _inverse(part * _from_bits((shift + 1023) << 52))
-    left = 0
-    for i in range(out.size):
-        value = _test(
-            laplace_large(first[i], second[i], part, factor, shift),
-            np.int64(test[i] >> np.uint64(1)),
-            inverse,
-        )
-        out[i] = value
-        left += value <= REJECTED
-    return left
-
-
-@kernel
-def fill_gaussian_each(first: Array, second: Array, test: Array, scales: Array, out: Array) -> int:
-    """One attempt each at draws with a sigma for each; returns how many are REJECTED or UNDECIDED."""
-    # Two loops, because one over both parts is too much for the vectoriser.
-    fill_laplace_each(first, second, scales, out)
-    left = 0
-    for i in range(out.size):
-        value = _test(out[i], np.int64(test[i] >> np.uint64(1)), _inverse(scales[i]))
+        first = words[0, i]
+        leading = np.int64(first >> one)
+        negative = -np.int64(first & one)
+        # Unsigned places: no processor has to ask whether they count from the end.
+        v = np.uint64(guide[first >> np.uint64(GUIDE_SHIFT + 1)])
+        # Two steps that need no prediction are nearly always enough.
+        v += np.uint64(leading < boundaries[v + one])
+        v += np.uint64(leading < boundaries[v + one])
+        while leading < boundaries[v + one]:
+            v += one
+        above = boundaries[v] - leading > BOUNDARY_ERROR
+        sure = (leading - boundaries[v + one] >= BOUNDARY_ERROR) & (above | (v == 0))
+        high = np.int64(v)
+        value: Int64 = (high ^ negative) - negative
+        if shift > 0:
+            second = words[1, i]
+            low = np.int64(second & mask)
+            value = ((high << shift) | low) ^ negative
+            # exp(−x) ≥ 1 − x, for the largest x with this high part, and 18 bits of the test are nearly always enough.
+            room = (1 << 18) - 1 - np.int64(second >> np.uint64(46))
+            if (high + 1) * slope > room << 20:
+                unit = _from_bits((shift + (1023 - 64)) << 52)  # of the test, which has 64 − shift bits
+                distance = (low - negative) * _from_bits((1023 - shift) << 52)
+                x = distance * (high + 0.5 * distance) * density
+                chance = 1.0 - x * (1.0 - x * (0.5 - x * (1 / 6 - x * (1 / 24))))
+                gap = chance - np.int64(second >> low_bits) * unit
+                sure &= abs(gap) > TEST_ERROR + unit
+                value = value if gap > 0.0 else REJECTED
+        value = value if sure else UNDECIDED
         out[i] = value
         left += value <= REJECTED
     return left

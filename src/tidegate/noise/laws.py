@@ -40,6 +40,9 @@ REFINED = 4  # numbers of a semiorder that may have further words at a time; mor
 FURTHER = 4  # and so many words each
 
 
+Row = tuple[int, ...]  # a span: law, ordinal, first and last step, units
+
+
 class LawState(NamedTuple):
     """Where a law stands. SECRET."""
 
@@ -87,7 +90,7 @@ class SharedLaw:
         self.law, self.units, self.window, self.distance = law, units, window, distance
         self.horizon, self.number = horizon, number
         self.width = law.columns * law.copies
-        longest = max(law.lengths) if isinstance(law, Cube) else law.width * law.classes
+        longest = max(law.lengths) if isinstance(law, Cube) else AHEAD  # not beyond a group
         self.room = max(1, min(AHEAD, longest, AHEAD_CELLS // self.width))
 
     def start(self) -> LawState:
@@ -105,8 +108,32 @@ class SharedLaw:
 
         `number` is the address of the first of them. The state is changed.
         """
+        if len(steps) == 1:
+            row, rows = self.measure_one(state, source, stream, number, int(steps[0]))
+            return row[np.newaxis], np.array(rows, dtype=np.int64).reshape(-1, 5)
         spans = self._pay(state, steps)
         return self._draw(state, source, stream, number, len(steps)), spans
+
+    def measure_one(
+        self, state: LawState, source: Source, stream: str, number: int, step: int
+    ) -> tuple[Integers, list[Row]]:
+        """`measure` of one measurement: its noise, and the spans as plain numbers."""
+        numbers = state.numbers
+        if isinstance(self.law, Cube):
+            rows = [tuple(row) for row in self._pay_groups(numbers, np.array([step])).tolist()]
+        else:
+            if numbers.item(ORDINAL) < 0 or self._apart(step - numbers.item(LAST)):
+                numbers[ORDINAL] += 1
+                numbers[FIRST] = step
+            numbers[LAST] = step
+            rows = [self._row(numbers)]
+        taken = numbers.item(TAKEN)
+        if taken == numbers.item(DRAWN):
+            return self._draw(state, source, stream, number, 1)[0], rows
+        noise = state.ahead[taken].copy()
+        state.ahead[taken] = 0  # used noise would remove itself from a release
+        numbers[TAKEN] = taken + 1
+        return noise, rows
 
     # measurements whose number is not known beforehand: a compiled loop takes noise as it comes to them ------------
 
@@ -244,8 +271,8 @@ class SharedLaw:
         """Whether no window contains two steps that are so far from each other."""
         return self.window is not None and gap >= self.window
 
-    def _row(self, numbers: Integers) -> tuple[int, ...]:
-        return self.number, int(numbers[ORDINAL]), int(numbers[FIRST]), int(numbers[LAST]), self.units
+    def _row(self, numbers: Integers) -> Row:
+        return self.number, numbers.item(ORDINAL), numbers.item(FIRST), numbers.item(LAST), self.units
 
 
 @lean

@@ -9,13 +9,19 @@ because exp(−x) is irrational for rational x > 0. See docs/proofs/noise_laplac
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from functools import lru_cache
+from itertools import accumulate
+from operator import neg
 
-# Scales above 2^20 are drawn in two parts, |X| = V·2^k + U.
+# Laplace scales above 2^20 are drawn in two parts, |X| = V·2^k + U.
 SMALL_EXPONENT = 20
 # Bits of the second word that decide whether U is kept; the low bits are U itself.
 ACCEPT_BITS = 24
+# Gaussian draws have two parts above 2^10.
+GAUSSIAN_EXPONENT = 10
 WORD_BITS = 64
 
 # Integer bounds (low, high) of 2^bits · y for some real y, for any number of bits.
@@ -92,10 +98,10 @@ class UniformReal:
         return side < 0
 
 
-def two_parts(scale: Fraction) -> int:
-    """The k of |X| = V·2^k + U: the least k ≥ 0 with scale/2^k ≤ 2^20."""
+def two_parts(scale: Fraction, exponent: int = SMALL_EXPONENT) -> int:
+    """The k of |X| = V·2^k + U: the least k ≥ 0 with scale/2^k ≤ 2^exponent."""
     k = 0
-    while scale > 1 << (SMALL_EXPONENT + k):
+    while scale > 1 << (exponent + k):
         k += 1
     return k
 
@@ -172,12 +178,63 @@ def laplace(scale: Fraction, words: Iterator[int]) -> int:
             return value
 
 
+@lru_cache(maxsize=16)
+def magnitude_bounds(sigma: Fraction, sides: int, bits: int) -> tuple[list[int], list[int]]:
+    """Integers with low[v] ≤ 2^bits · P(V ≥ v) ≤ high[v] for v = 1, 2, …, and high ≤ 1 from the end of the lists on.
+
+    P(V = v) ∝ exp(−v²/(2·sigma²)), where V = 0 counts half if there are two sides. Both lists fall, and begin with v = 1.
+    """
+    precision = bits + 64
+    # q^(v²) = q^((v−1)²) · q^(2v−1), where q^(2v−1) is q^(2v−3) · q²; each rounded down, and up
+    step = exp_bounds(1 / sigma**2, precision)
+    ratio = exp_bounds(1 / (2 * sigma**2), precision)
+    weight = (1 << precision, 1 << precision)
+    lows, highs = [], []
+    while True:
+        weight = weight[0] * ratio[0] >> precision, -(-weight[1] * ratio[1] >> precision)
+        ratio = ratio[0] * step[0] >> precision, -(-ratio[1] * step[1] >> precision)
+        lows.append(weight[0])
+        highs.append(weight[1])
+        # Ratios fall, so the weights from here on are at most a geometric series.
+        rest = -((-weight[1] << precision) // ((1 << precision) - ratio[1]))
+        if rest >> (precision - bits - 2) == 0:
+            break
+    highs[-1] = rest
+    low_sums, high_sums = (list(accumulate(reversed(each)))[::-1] for each in (lows, highs))
+    one = 1 << precision
+    low_whole, high_whole = one + sides * low_sums[0], one + sides * high_sums[0]
+    return (
+        [(sides * each << bits) // high_whole for each in low_sums],
+        [-((-sides * each << bits) // low_whole) for each in high_sums],
+    )
+
+
+def _magnitude(sigma: Fraction, sides: int, uniform: UniformReal) -> int:
+    """The V with P(V ≥ V + 1) ≤ uniform < P(V ≥ V): how many boundaries the number is below.
+
+    Bits are read until bounds of 32 more bits decide, so it does not matter whether a boundary can be a binary fraction.
+    """
+    while True:
+        if uniform.leading > 0:
+            low, high = magnitude_bounds(sigma, sides, uniform.bits + 32)
+            start, end = uniform.leading << 32, (uniform.leading + 1) << 32
+            surely = bisect_right(low, -end, key=neg)  # low[v] ≥ end
+            perhaps = bisect_left(high, -start, key=neg)  # high[v] > start
+            if surely == perhaps:
+                return surely
+        uniform.extend()
+
+
+def kept_exponent(sigma: Fraction, high: int, further: int) -> Fraction:
+    """The x with exp(−(high + further)²/(2·sigma²)) = exp(−high²/(2·sigma²)) · exp(−x)."""
+    return further * (2 * high + further) / (2 * sigma**2)
+
+
 def gaussian(sigma: Fraction, words: Iterator[int]) -> int:
     """One draw of the discrete Gaussian distribution, P(k) ∝ exp(−k²/(2·sigma²)).
 
-    Rejection from the discrete Laplace distribution of scale sigma (Canonne, Kamath and Steinke 2020, with
-    t = sigma): a proposal y is kept with probability exp(−(|y|/sigma − 1)²/2). An attempt reads the leading
-    words of a Laplace draw, then the word of its test, then the words for further bits.
+    An attempt reads one leading word if sigma ≤ 2^10, else two; then the words that it needs for further bits, in the
+    order of need; a rejected attempt is followed by another one. Above 2^10 the magnitude is V·2^k + U.
 
     Parameters
     ----------
@@ -186,13 +243,16 @@ def gaussian(sigma: Fraction, words: Iterator[int]) -> int:
     words
         The element's own sequence of independent uniform 64-bit words.
     """
-    shift = two_parts(sigma)
+    shift = two_parts(sigma, GAUSSIAN_EXPONENT)
     while True:
         leading = [next(words) for _ in range(2 if shift else 1)]
-        test = UniformReal(next(words), WORD_BITS, words)
-        proposal = _attempt(sigma, shift, leading, words)
-        if proposal is None:
-            continue
-        distance = abs(proposal) / sigma - 1
-        if distance == 0 or test.below(exponential(distance * distance / 2)):
-            return proposal
+        uniform, negative = UniformReal(leading[0] >> 1, 63, words), leading[0] & 1
+        if shift == 0:
+            magnitude = _magnitude(sigma, 2, uniform)
+            return -magnitude if negative else magnitude
+        high = _magnitude(sigma / (1 << shift), 1, uniform) << shift
+        low = leading[1] & ((1 << shift) - 1)
+        test = UniformReal(leading[1] >> shift, WORD_BITS - shift, words)
+        further = low + negative  # negative values begin with −1
+        if further == 0 or test.below(exponential(kept_exponent(sigma, high, further))):
+            return -(high + further) if negative else high + further

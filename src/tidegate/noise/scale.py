@@ -6,7 +6,7 @@ import math
 import numbers
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ _RANGE = "a number above 0 and at most 2^56 grid units"
 _REMEDY = "use a finite positive scale, a coarser grid or a larger epsilon"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scale:
     """One noise scale in grid units with what the compiled draws need to know of it.
 
@@ -35,8 +35,8 @@ class Scale:
         The float64 that is used.
     exact
         The same number as a fraction.
-    part, factor, shift
-        What the compiled draws multiply and shift by.
+    part, shift
+        The scale is part · 2^shift with part ≤ 2^20 and the least shift ≥ 0.
 
     Examples
     --------
@@ -48,8 +48,12 @@ class Scale:
     value: float
     exact: Fraction
     part: float
-    factor: float
     shift: int
+
+    @cached_property
+    def factor(self) -> float:
+        """What a single draw multiplies a uniform number by; see `kernels.constants`, which is compiled for it."""
+        return float(kernels.constants(self.value)[1])
 
 
 def check_scale(scale: float, name: str = "scale") -> None:
@@ -72,6 +76,21 @@ def check_scale(scale: float, name: str = "scale") -> None:
         raise InvalidParameter(name, scale, _RANGE, _REMEDY)
 
 
+def read(scale: float | Fraction, name: str = "scale") -> float:
+    """The float64 that is used for a scale; a fraction that is not a float64 is rounded up. Nothing is compiled."""
+    if isinstance(scale, bool | np.bool) or not isinstance(scale, numbers.Real):
+        raise InvalidParameter(name, scale, _RANGE, _REMEDY)
+    if isinstance(scale, numbers.Rational):
+        fraction = Fraction(int(scale.numerator), int(scale.denominator))
+        value = float_up(fraction) if 0 < fraction <= LARGEST else math.nan
+    else:
+        value = float(scale)
+    if math.isnan(value):
+        raise InvalidParameter(name, scale, _RANGE, _REMEDY)
+    check_scale(value, name)
+    return value
+
+
 @lru_cache(maxsize=4096, typed=True)
 def prepare(scale: float | Fraction, name: str = "scale") -> Scale:
     """Read a scale; a fraction that is not a float64 is rounded up.
@@ -84,18 +103,10 @@ def prepare(scale: float | Fraction, name: str = "scale") -> Scale:
     Traceback (most recent call last):
     tidegate.errors.InvalidParameter: scale=0.0 is refused: scale must be a number above 0 ...
     """
-    if isinstance(scale, bool | np.bool) or not isinstance(scale, numbers.Real):
-        raise InvalidParameter(name, scale, _RANGE, _REMEDY)
-    if isinstance(scale, numbers.Rational):
-        fraction = Fraction(int(scale.numerator), int(scale.denominator))
-        value = float_up(fraction) if 0 < fraction <= LARGEST else math.nan
-    else:
-        value = float(scale)
-    if math.isnan(value):
-        raise InvalidParameter(name, scale, _RANGE, _REMEDY)
-    check_scale(value, name)
-    part, factor, shift = kernels.constants(value)
-    return Scale(value, Fraction(value), part, factor, shift)
+    value = read(scale, name)
+    # 2^(n−1) < scale ≤ 2^n, where frexp has 2^(n−1) ≤ scale < 2^n
+    shift = max(math.frexp(math.nextafter(value, 0.0))[1] - 20, 0)
+    return Scale(value, Fraction(value), math.ldexp(value, -shift), shift)
 
 
 def prepare_each(

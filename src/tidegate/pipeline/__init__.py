@@ -1,4 +1,4 @@
-"""The pipeline: source → session → sinks, from a configuration file. Private until the commands use it.
+"""The pipeline: source → session → sinks, from a configuration file.
 
 A block of closed steps becomes one commit of the log: charges, releases, state and position. Only then does anything
 leave. After a crash a block that was not committed is read again and gets fresh noise; a committed block is sent again,
@@ -12,13 +12,13 @@ invariant                                               where it lives
 nothing leaves before its charge is committed           `core.Session`: a push returns after its commit
 a step is released once per log                         `core.Session`: steps only grow, the head is compared and swapped
 exactly once to each sink                               `delivery.SinkState`: number of the last release that it has; the
-                                                        sink removes what comes twice (`runtime.sinks`, fence tokens)
+                                                        sink removes what comes twice (`sinks`, fence tokens)
 resent bytes are the same                               `numbered.ReleaseReader`: rows are made from committed bytes only,
                                                         also the first time
 every record counts once                                the position is part of the commit; records that a source cannot
                                                         repeat are in the `spool` before the source may forget them
 an older copy of the log is noticed                     `receipts.Receipt`, written before releases leave
-two budgets for one output are never spent silently     `receipts`, `outputs.archive_previous_outputs`, ``--new-stream``
+two budgets for one output are never spent silently     `receipts`, `outputs.archive_previous_outputs`, ``--begin-anew``
 blocks end at public steps                              `ingest.blocks.Cutter`; missing readings, which are public, cut
                                                         them further (`Pipeline.process`)
 missing readings are withheld                           `numbered`: their masks are in the spool before the commit
@@ -30,12 +30,12 @@ a changed query never gets the budget of an old one     scopes that end and begi
 intervals are functions of releases                     `intervals`, folded by `numbered.ReleaseReader`
 ======================================================  ================================================================
 
-Who reads what was released asks `Pipeline.released`: numbered releases, steps in a range, what windows have spent.
-
-Not here yet: the commands, reports, cards and status files, which read the old store. Mechanisms that have not moved to
-the core are refused with a sentence.
+Who reads what was released asks `Pipeline.released`: numbered releases, steps in a range, what windows have spent. Who
+reads only opens the log with `read_stream`, which has the same `released`, and neither writes nor fences.
 """
 
 from tidegate.pipeline.pipeline import Pipeline, open_pipeline
+from tidegate.pipeline.reading import StreamReader, read_stream
+from tidegate.pipeline.released import Released
 
-__all__ = ["Pipeline", "open_pipeline"]
+__all__ = ["Pipeline", "Released", "StreamReader", "open_pipeline", "read_stream"]

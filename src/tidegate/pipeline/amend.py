@@ -7,74 +7,145 @@ change: another step or another unit would make a window mean something else.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any
+from contextlib import closing
+from typing import Any, NamedTuple
 
 from tidegate.config import Queries
-from tidegate.core.commit import AMENDED, OPENED
+from tidegate.core.commit import FINISHED, HALTED, PUSHED, checked
 from tidegate.core.errors import LogMismatch
 from tidegate.core.log import Log
 from tidegate.core.mechanism import Mechanism
-from tidegate.core.scope import Amendment, part_of
-from tidegate.core.session import Session, plan_amendment
-from tidegate.pipeline.logs import open_log
-from tidegate.pipeline.mechanisms import on_core
-from tidegate.pipeline.pipeline import about_of, difference
+from tidegate.core.scope import Book, part_of
+from tidegate.core.session import Session, charges_of, plan_amendment
+from tidegate.errors import without_secrets
+from tidegate.pipeline.logs import LogReader, log_exists, open_log
+from tidegate.pipeline.numbered import SAID
+from tidegate.pipeline.pipeline import lock_of
+from tidegate.pipeline.reading import about_of, difference
 from tidegate.pipeline.spool import Spool
 
+EDITIONS = (
+    "a stream whose steps have editions cannot be amended, because these stand at different steps; begin a new stream "
+    "with another ledger, whose budget adds to this one's."
+)
 FIXED = ("steps", "unit")  # of what is said about a query
 
 
-def plan(queries: Queries) -> Amendment:
-    """What `amend` would do: which queries continue, which begin at which step, which end."""
-    log = open_log(queries.ledger)
-    try:
-        _check(queries, log)
-        return plan_amendment(_mechanisms(queries), log, shares=queries.shares, about=about_of(queries))
-    finally:
-        log.close()
+class Planned(NamedTuple):
+    """What an amendment does.
+
+    Attributes
+    ----------
+    unchanged, begun, ended
+        As in `core.scope.Amendment`: queries that continue, those that begin with their first step, those that end.
+    first
+        The first step of all queries that continue.
+    step, steps
+        The last step of the stream, and of each query.
+    """
+
+    unchanged: tuple[str, ...]
+    begun: dict[str, int]
+    ended: tuple[str, ...]
+    first: dict[str, int]
+    step: int
+    steps: dict[str, int]
 
 
-def amend(queries: Queries) -> Amendment:
+def plan(queries: Queries) -> Planned:
+    """What `amend` would do. Nothing is written."""
+    if not log_exists(queries.ledger):
+        raise LogMismatch(
+            f"there is no log {without_secrets(queries.ledger)} to amend; start the stream first."
+        )
+    with LogReader(queries.ledger) as reader:
+        books = reader.books()
+        if not books:
+            raise LogMismatch("the log has no stream to amend; start it first.")
+        book = books[-1][1]
+        _check(queries, reader, book)
+        step, steps = _steps(reader, book)
+    with closing(open_log(queries.ledger)) as log:
+        found = plan_amendment(_mechanisms(queries), log, shares=queries.shares, about=about_of(queries))
+    first = {scope.name: scope.first for scope in book.alive if scope.name in found.unchanged}
+    known = {name: steps.get(name, step) for name in found.begun}
+    return Planned(*found, first, step, known)
+
+
+def amend(queries: Queries) -> Planned:
     """Amend the stream of a configuration, which must not be running; returns what was done."""
-    found = plan(queries)
-    log = open_log(queries.ledger)
+    lock = lock_of(queries)
     try:
-        Session(_mechanisms(queries), log, shares=queries.shares, about=about_of(queries), amend=True).close()
+        found = plan(queries)
+        with closing(open_log(queries.ledger)) as log:
+            about = about_of(queries)
+            _drop_spooled(queries, log)
+            Session(_mechanisms(queries), log, shares=queries.shares, about=about, amend=True).close()
     finally:
-        log.close()
+        lock.release()
     return found
+
+
+def _drop_spooled(queries: Queries, log: Log) -> None:
+    """Before other queries count them: rows of open steps are stored as the queries of before have read them.
+
+    A row that another query took for its own could count more than one may. So all of them go, whatever they are; only
+    where every query reads as before they stay.
+    """
+    with LogReader(queries.ledger) as reader:
+        book = reader.books()[-1][1]
+    before = {name: _reads(query["about"]) for name, query in book.description["queries"].items()}
+    if before != {name: _reads(about) for name, about in about_of(queries).items()}:
+        with closing(Spool(log, queries.ledger)) as spool:
+            spool.exchange(())
+
+
+def _reads(about: Any) -> Any:
+    """What decides how records become rows."""
+    return None if about is None else {name: about.get(name) for name in ("edition", "query", "read", "unit")}
+
+
+def _steps(log: LogReader, book: Book) -> tuple[int, dict[str, int]]:
+    """(the last step of the log, the last one of each query)."""
+    names, steps, last = {scope.number: scope.name for scope in book.alive}, dict[str, int](), 0
+    for row in checked(log, log.rows()):
+        last = row.last
+        if row.kind == FINISHED:
+            raise LogMismatch(
+                f"the stream was finished at step {last}, and cannot be amended; begin a new one with another ledger, "
+                "whose budget adds to this one's."
+            )
+        if row.kind in (PUSHED, HALTED):
+            steps |= {names[number]: each.last for number, each in charges_of(row) if number in names}
+    return last, steps
 
 
 def _mechanisms(queries: Queries) -> Mapping[str, Mechanism]:
     """Each with the whole budget, of which the session gives it its share."""
     parts = (part for edition in queries.editions for part in edition)
-    return {part.name: part_of(on_core(part.mechanism), 1 / part.share) for part in parts}
+    return {part.name: part_of(part.mechanism, 1 / part.share) for part in parts}
 
 
-def _check(queries: Queries, log: Log) -> None:
+def _check(queries: Queries, log: LogReader, book: Book) -> None:
     """Refuse what no amendment may change, and a stream whose outputs lack releases: nobody could send them any more."""
-    before: dict[str, Any] = {}
-    for row in log.rows():
-        if row.kind in (OPENED, AMENDED):
-            described = json.loads(row.charges)["description"]["queries"]
-            before = {name: query["about"] for name, query in described.items()}
-    if not before:
-        raise LogMismatch("the log has no stream to amend; start it first.")
     spool = Spool(log, queries.ledger)
     try:
-        readers, loaded = spool.note("readers") or {}, log.load()
+        readers = spool.note("readers") or {}
     finally:
         spool.close()
-    assert loaded is not None
-    told = [state["commit"] for state in readers.values()]
-    if loaded.row.last and (not told or min(told) <= loaded.row.number):
+    told = min((state["commit"] for state in readers.values()), default=0)
+    if any(row.kind in SAID for row in log.rows(told)):
         raise LogMismatch(
             "some output may lack releases; start the stream once with its earlier configuration, and stop it when all "
             "outputs have been written."
         )
-    first, now = next(iter(before.values())), next(iter(about_of(queries).values()))
+    if len(queries.editions) > 1 or any(
+        "edition" in (query["about"] or {}) for query in book.description["queries"].values()
+    ):
+        raise LogMismatch(EDITIONS)
+    first = next(iter(book.description["queries"].values()))["about"] or {}
+    now = next(iter(about_of(queries).values()))
     for part in FIXED:
         changed = difference(_without_count(first.get(part)), _without_count(now.get(part)), part)
         if changed is not None:

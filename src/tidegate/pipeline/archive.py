@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
-from tidegate.core.commit import Row
+from tidegate.core.commit import Row, checked
 from tidegate.core.errors import LogDamaged
 from tidegate.core.log import Log
 from tidegate.errors import InvalidParameter
+from tidegate.pipeline.logs import LogReader, told
 from tidegate.pipeline.numbered import State
 from tidegate.pipeline.spool import Spool
-from tidegate.runtime.files import unused_name
+from tidegate.sinks.files import sync_path, unused_name
 
 ENDING = ".releases"
 LEAST = 1000  # steps that stay in the log at least, if nothing else is said
@@ -42,7 +45,9 @@ class Archives:
         How many of the last steps stay in the log; by default 1,000, and always a window.
     """
 
-    def __init__(self, log: Log, spool: Spool, folder: Path | None, keep: int | None = None) -> None:
+    def __init__(
+        self, log: Log | LogReader, spool: Spool, folder: Path | None, keep: int | None = None
+    ) -> None:
         if folder is not None and not folder.is_dir():
             raise InvalidParameter("archives", str(folder), "a folder that exists", "make it")
         self._log, self._spool, self.folder = log, spool, folder
@@ -75,7 +80,7 @@ class Archives:
         if self.folder is None:
             raise InvalidParameter("archives", None, "a folder", "name one as archives in [run]")
         last, rows, after = step - max(self.keep, least), [], None
-        for row in self._log.rows(self.commit):
+        for row in self.charged(self.commit):
             if row.last > last or not may_go(row):
                 break
             rows.append(row)
@@ -86,20 +91,20 @@ class Archives:
         self.commit, self.step, self.readers = rows[-1].number + 1, rows[-1].last, after
         # the note comes first: a crash between the two leaves releases in both places, which does no harm
         self._spool.put_note("archived", {"commit": self.commit, "step": self.step, "readers": after})
+        assert isinstance(self._log, Log)
         self._log.forget_releases(self.commit)
         return path
 
     def _write(self, rows: list[Row]) -> Path:
         """A file with some rows, on disk before it has its name."""
         assert self.folder is not None
-        path = self.folder / f"{rows[0].number:012d}-{rows[-1].number:012d}{ENDING}"
+        path = self.folder / f"{self._stream}-{rows[0].number:012d}-{rows[-1].number:012d}{ENDING}"
         fresh = unused_name(path)
         os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         try:
-            with sqlite3.connect(fresh) as database:
+            with told(path), closing(sqlite3.connect(fresh)) as database, database:
                 database.execute(TABLE)
                 database.executemany("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-            database.close()
             if list(read_archive(fresh)) != rows:
                 raise LogDamaged(f"{path} was not written as it should be; nothing was removed from the log.")
             fresh.replace(path)
@@ -108,27 +113,49 @@ class Archives:
             fresh.unlink(missing_ok=True)
         return path
 
-    def rows(self, number: int = 0) -> Iterator[Row]:
-        """All rows from a number on, with their releases wherever these are."""
-        if number < self.commit and self.folder is not None:
-            yield from self._archived(number)
-            number = self.commit
-        yield from self._log.rows(number)
+    def charged(self, number: int = 0) -> Iterator[Row]:
+        """All rows from a number on, compared with their hashes; their releases may be in archives."""
+        return checked(self._log, self._log.rows(number))
 
-    def _archived(self, number: int) -> Iterator[Row]:
-        assert self.folder is not None
-        ranges = []
-        for path in sorted(self.folder.glob(f"*{ENDING}")):
-            first, last = (int(edge) for edge in path.name.removesuffix(ENDING).split("-"))
-            ranges.append((range(first, last + 1), path))
+    def checked(self, number: int = 0) -> Iterator[Row]:
+        """As `rows`, each compared with its hash."""
+        return checked(self._log, self.rows(number))
+
+    def rows(self, number: int = 0) -> Iterator[Row]:
+        """All rows from a number on, with their releases wherever these are; also while others are being archived."""
         content: dict[int, Row] = {}
+        known: list[tuple[range, Path]] = []
+        lost = False  # whether the last row was in no archive
         for row in self._log.rows(number):
-            if row.number >= self.commit:
-                return
-            if row.releases is None and row.number not in content:
-                found = next((path for numbers, path in ranges if row.number in numbers), None)
+            if row.releases is not None or self.folder is None:
+                yield row
+                continue
+            if row.number not in content:
+                found = _with_commit(known, row.number)
+                if found is None and not lost:  # it may have been archived since
+                    known = self._ranges()
+                    found = _with_commit(known, row.number)
                 content = {} if found is None else {each.number: each for each in read_archive(found)}
-            yield row if row.releases is not None else whole(row, content.get(row.number))
+                lost = found is None
+            yield whole(row, content.get(row.number))
+
+    @cached_property
+    def _stream(self) -> str:
+        """The beginning of its archives' names: several logs may share a folder."""
+        return next(iter(self._log.rows())).head.hex()[:12]
+
+    def _ranges(self) -> list[tuple[range, Path]]:
+        """The commits that each archive has."""
+        assert self.folder is not None
+        found = []
+        for path in sorted(self.folder.glob(f"{self._stream}-*{ENDING}")):
+            first, last = (int(edge) for edge in path.name.removesuffix(ENDING).split("-")[1:])
+            found.append((range(first, last + 1), path))
+        return found
+
+
+def _with_commit(archives: Iterable[tuple[range, Path]], number: int) -> Path | None:
+    return next((path for numbers, path in archives if number in numbers), None)
 
 
 def read_archive(path: Path) -> Iterator[Row]:
@@ -153,12 +180,3 @@ def whole(row: Row, archived: Row | None) -> Row:
             f"an archive has other releases of commit {row.number} than the log; restore it from a backup."
         )
     return row._replace(releases=archived.releases)
-
-
-def sync_path(path: Path) -> None:
-    """Make sure that a file, or the names in a folder, are on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

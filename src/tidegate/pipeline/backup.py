@@ -4,22 +4,16 @@ A plain copy of a file that is written lacks what SQLite has in its write-ahead 
 in one consistent view, without secrets: no state, no position, no records. It is verified from its first row, and has its
 name only when it is complete and on disk. A stream that is restored from it has silent steps: every query begins anew
 when no window contains a step of before.
-
-A head is the number of a commit and its hash, which stands for all commits before it. It is in every receipt, in what
-`head_of` writes for others to keep, and in whatever an operator has written down. A log that does not have it has
-forgotten something.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tidegate.core.commit import Row
 from tidegate.core.errors import LogDamaged
@@ -27,102 +21,62 @@ from tidegate.core.sqlite_log import PRIVATE
 from tidegate.core.verify import Verification, verify
 from tidegate.errors import InvalidParameter
 from tidegate.pipeline import spool
-from tidegate.pipeline.archive import ENDING, read_archive, sync_path, whole
-from tidegate.pipeline.logs import rows_of
-from tidegate.pipeline.receipts import LogIsOlder, parsed
-from tidegate.runtime.errors import AnotherStream
-from tidegate.runtime.files import unused_name
+from tidegate.pipeline.archive import ENDING, read_archive, whole
+from tidegate.pipeline.heads import Head, check_heads
+from tidegate.pipeline.logs import connect_reading, rows_of
+from tidegate.sinks.files import sync_path, unused_name
 
-TEXT = re.compile(r"(\d{1,18}):([0-9a-f]{64})")
 SIDES = ("", "-wal", "-shm", "-journal")
 
 
-class Head(NamedTuple):
-    """A commit of a log, as somebody else remembers it.
+class Copied(NamedTuple):
+    """A copy that was made and verified.
 
     Attributes
     ----------
-    commit, hash
-        Its number and its hash.
-    identity
-        The hash of the log's first commit; empty where it is not known.
-    where
-        Who remembers it.
+    path
+        Where it is.
+    found
+        What was found when it was recomputed.
+    made
+        Whether it was made now; else the folder had it already.
     """
 
-    commit: int
-    hash: str
-    identity: str = ""
-    where: str = "the head"
+    path: Path
+    found: Verification
+    made: bool = True
 
-    def __str__(self) -> str:
-        return f"{self.commit}:{self.hash}"
-
-
-def verify_file(path: Path, archives: Path | None = None) -> Verification:
-    """Recompute a log, and with a folder of archives also the releases that were moved there."""
-    archived = {}
-    for file in sorted(archives.glob(f"*{ENDING}")) if archives is not None else ():
-        archived.update({row.number: row for row in read_archive(file)})
-    return verify(
-        row if row.releases is not None else whole(row, archived.get(row.number)) for row in rows_of(path)
-    )
+    @property
+    def head(self) -> Head:
+        """The commit that it ends at."""
+        return Head(self.found.commits - 1, self.found.head.hex())
 
 
-# heads -----------------------------------------------------------------------------------------------------------
+def verify_log(rows: Iterable[Row], archives: Iterable[Path] = ()) -> Verification:
+    """Recompute a log, and with archives, or folders of them, also the releases that were moved there."""
+    files = [
+        file
+        for place in archives
+        for file in (sorted(place.glob(f"*{ENDING}")) if place.is_dir() else [place])
+    ]
+    return verify(_whole_rows(rows, files))
 
 
-def head_of(path: Path) -> dict[str, Any]:
-    """What may be published of a log, for others to keep: JSON that `read_head` reads."""
-    first = last = None
-    for row in rows_of(path):
-        first, last = first or row, row
-    if first is None or last is None:
-        raise LogDamaged(f"{path} has no commit yet; push a step first.")
-    return {"log": first.head.hex(), "commit": last.number, "head": last.head.hex(), "step": last.last}
-
-
-def read_head(text: str) -> Head:
-    """A head as it was written down: its text, a receipt, or a file with what `head_of` has made."""
-    found = TEXT.fullmatch(text.strip())
-    if found is not None:
-        return Head(int(found[1]), found[2])
-    try:
-        content = Path(text).read_bytes()[: 2**20]
-        receipt = parsed(content)
-        if receipt is not None:
-            return Head(receipt.written.commit, receipt.written.head, receipt.origin.identity, text)
-        published = json.loads(content)
-        return Head(int(published["commit"]), str(published["head"]), str(published["log"]), text)
-    except (OSError, ValueError, TypeError, KeyError):
-        raise InvalidParameter(
-            "head",
-            text[:100],
-            "a receipt, a published head, or commit:hash",
-            "write for example out.csv.receipt",
-        ) from None
-
-
-def check_heads(rows: Iterable[Row], heads: Sequence[Head], name: str) -> None:
-    """Refuse a log that lacks a commit that somebody remembers."""
-    wanted = {head.commit for head in heads}
-    found = {row.number: row.head.hex() for row in rows if row.number in wanted or row.number == 0}
-    for head in heads:
-        if head.identity and found.get(0) != head.identity:
-            raise AnotherStream(
-                f"{head.where} belongs to another log than {name}; give the head of this stream."
-            )
-        if head.hash and found.get(head.commit) != head.hash:
-            raise LogIsOlder(
-                f"{name} does not have commit {head.commit} that {head.where} remembers: it has forgotten what was "
-                "spent; find a newer copy, or begin a new stream with --new-stream, whose budget adds to this one's."
-            )
+def _whole_rows(rows: Iterable[Row], files: Sequence[Path]) -> Iterator[Row]:
+    """Rows with their releases, from one archive at a time; those of other logs are passed over."""
+    begins = {file: next(read_archive(file), None) for file in files}
+    content: dict[bytes, Row] = {}
+    for row in rows:
+        if row.releases is None and row.head not in content:
+            begun = [file for file, first in begins.items() if first is not None and first.head == row.head]
+            content = {each.head: each for each in read_archive(begun[0])} if begun else content
+        yield row if row.releases is not None else whole(row, content.get(row.head))
 
 
 # copies ----------------------------------------------------------------------------------------------------------
 
 
-def back_up(log: Path, place: Path, *, secrets: bool = False) -> Verification:
+def back_up(log: Path, place: Path, *, secrets: bool = False) -> Copied:
     """Copy a log, also while its stream runs.
 
     Parameters
@@ -130,7 +84,7 @@ def back_up(log: Path, place: Path, *, secrets: bool = False) -> Verification:
     log
         Its file.
     place
-        A new file.
+        A new file, or a folder, in which copies are named by their last commit.
     secrets
         Whether state, position and spooled records are in it. Noise to come is not used from a copy in any case, and
         whoever reads the file reads raw counts.
@@ -138,7 +92,7 @@ def back_up(log: Path, place: Path, *, secrets: bool = False) -> Verification:
     return _copied(log, place, restored=False, secrets=secrets)
 
 
-def restore(copy: Path, place: Path, heads: Sequence[Head] = ()) -> Verification:
+def restore(copy: Path, place: Path, heads: Sequence[Head] = ()) -> Copied:
     """Put a backup in the place of a log that is lost, if it has every commit that somebody remembers.
 
     Parameters
@@ -154,16 +108,14 @@ def restore(copy: Path, place: Path, heads: Sequence[Head] = ()) -> Verification
     return _copied(copy, place, restored=not heads, secrets=True)
 
 
-def _copied(source: Path, place: Path, *, restored: bool, secrets: bool) -> Verification:
-    for ending in SIDES:  # a write-ahead log that a lost file has left would be applied to the new one
-        beside = place.with_name(place.name + ending)
-        if beside.exists() or beside.is_symlink():
-            raise InvalidParameter("file", str(beside), "a name that nothing has yet", "move it away")
-    fresh = unused_name(place)
+def _copied(source: Path, place: Path, *, restored: bool, secrets: bool) -> Copied:
+    if not place.is_dir():
+        _refuse_taken(place)
+    fresh = unused_name(place / source.name if place.is_dir() else place)
     os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE))
     try:
         with (
-            closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as reader,
+            closing(connect_reading(source)) as reader,
             closing(sqlite3.connect(fresh, isolation_level=None)) as writer,
         ):
             reader.backup(writer)
@@ -172,10 +124,17 @@ def _copied(source: Path, place: Path, *, restored: bool, secrets: bool) -> Veri
             if not secrets:
                 _strip(writer)
             if restored:
-                writer.execute("INSERT OR REPLACE INTO notes VALUES (0, 'restored', 'true')")
-        found = verify_file(fresh)
+                note = ("restored", "true")
+                values = (0, *note, spool.checksum("notes", 0, note))
+                writer.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?, ?)", values)
+        found = verify_log(rows_of(fresh))
         if not found.ok:
             raise LogDamaged(f"{source} does not verify, and no copy of it was made: {found.reason}")
+        if place.is_dir():
+            place = place / f"{source.stem}.{found.commits - 1:012d}{source.suffix}"
+            if place.is_file() and verify_log(rows_of(place)).head == found.head:
+                return Copied(place, found, made=False)
+            _refuse_taken(place)
         sync_path(fresh)
         os.link(fresh, place)  # never over a file that has the name
         sync_path(place.parent)
@@ -184,7 +143,15 @@ def _copied(source: Path, place: Path, *, restored: bool, secrets: bool) -> Veri
     finally:
         for ending in SIDES:
             fresh.with_name(fresh.name + ending).unlink(missing_ok=True)
-    return found
+    return Copied(place, found)
+
+
+def _refuse_taken(place: Path) -> None:
+    """Refuse a name that is taken; a write-ahead log that a lost file has left would be applied to the new one."""
+    for ending in SIDES:
+        beside = place.with_name(place.name + ending)
+        if beside.exists() or beside.is_symlink():
+            raise InvalidParameter("file", str(beside), "a name that nothing has yet", "move it away")
 
 
 def _strip(database: sqlite3.Connection) -> None:

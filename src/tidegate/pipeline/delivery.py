@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tidegate.pipeline.receipts import Receipt
-from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.errors import SinkError, SinkUnavailable
-from tidegate.runtime.sinks import Sink
+from tidegate.sinks import Sink
+from tidegate.sinks.chunks import Chunk
+from tidegate.sinks.errors import SinkError, SinkUnavailable
 
 ReadAfter = Callable[[int], Iterator[Chunk]]
 

@@ -23,10 +23,10 @@ from tidegate.core.mechanism import Mechanism
 from tidegate.core.scope import Scope
 from tidegate.core.session import charges_of
 from tidegate.intervals import Fold
+from tidegate.pipeline.gaps import Gaps
 from tidegate.pipeline.spending import Spending
 from tidegate.releases import Releases, Status
-from tidegate.runtime.chunks import Chunk, joined
-from tidegate.runtime.gaps import Gaps
+from tidegate.sinks.chunks import Chunk, joined
 
 Mask = npt.NDArray[np.bool_]
 Masks = Callable[[str, int, int], "Mask | None"]
@@ -41,6 +41,7 @@ BEGINNING: State = {
     "spans": [],
     "gaps": None,
     "intervals": None,
+    "clip": None,
 }
 SAID = (PUSHED, HALTED, FINISHED)  # commits with something for readers
 ARCHIVED = (
@@ -89,6 +90,7 @@ class ReleaseReader:
         self._spent: dict[int, int] = dict(found["spent"])  # units of steps that may be released again
         self.spending = Spending(mechanism, found["spans"])
         self.gaps = Gaps.fresh(self._columns, None) if found["gaps"] is None else Gaps.read(found["gaps"])
+        self.clip: float | None = found["clip"]  # where values are clipped, if that is learnt
         if self._intervals is not None:
             self._errors = self._intervals.begin()
             if found["intervals"] is not None:
@@ -108,6 +110,7 @@ class ReleaseReader:
             "spans": self.spending.live(self.step),
             "gaps": None if self._masks is None else self.gaps.describe(),
             "intervals": None if self._intervals is None else b64encode(self._errors.tobytes()).decode(),
+            "clip": self.clip,
         }
 
     def read(self, row: Row, released: Mapping[str, Releases] | None) -> Chunk:
@@ -138,13 +141,19 @@ class ReleaseReader:
         if self._intervals is not None:
             self._errors = self._intervals.attach(self._errors, releases)
         found, last = [], self.number
+        clips = getattr(releases, "clip", None)
+        if clips is not None and len(clips) and np.isfinite(clips[-1]):
+            self.clip = float(clips[-1])
         if len(releases):
             missing = self._missing(charges.first, charges.last)
             chunk = replace(Chunk.of_batch(last + 1, releases), units=self.spending.units(charges))
             if self._revises:
                 pairs = zip(chunk.step.tolist(), chunk.units.tolist(), strict=True)
                 self._spent.update((step, units) for step, units in pairs if units)
-            self.gaps.learn(releases, np.zeros(self._columns, np.bool_) if missing is None else missing[0])
+            if self._masks is not None:
+                self.gaps.learn(
+                    releases, np.zeros(self._columns, np.bool_) if missing is None else missing[0]
+                )
             found, last = [self._withheld(chunk, missing)], chunk.last
         revised = releases.revised
         if revised is not None and len(revised):

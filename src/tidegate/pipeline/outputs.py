@@ -13,11 +13,11 @@ from tidegate.errors import InvalidParameter
 from tidegate.noise import Law
 from tidegate.pipeline.delivery import SinkState
 from tidegate.pipeline.receipts import ENDING
-from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.errors import SinkError
-from tidegate.runtime.sinks import Sink, open_sink
-from tidegate.runtime.sinks.answers import AnswerFileSink, Beside
-from tidegate.runtime.sinks.layout import Layout
+from tidegate.sinks import Sink, open_sink
+from tidegate.sinks.answers import AnswerFileSink, Beside
+from tidegate.sinks.chunks import Chunk
+from tidegate.sinks.errors import SinkError
+from tidegate.sinks.layout import Layout
 
 
 class NullSink(Sink):
@@ -30,21 +30,32 @@ class NullSink(Sink):
         """Nothing."""
 
 
-def placed(config: Config, since: int) -> Config:
-    """The query with outputs of its own, where an amendment has begun it after a step; a broker's topic is continued."""
-    if not since:
-        return config
+def placed(config: Config, since: Mapping[str, int]) -> Config:
+    """The query with outputs of its own, where an amendment has begun it after a step; a broker's topic is continued.
 
-    def later(location: str) -> str:
-        if location == "-" or "://" in location:
+    Parameters
+    ----------
+    config
+        The query.
+    since
+        Of all queries, the last step before their first one: an answer about two begins with the later.
+    """
+    begin = since[config.name]
+
+    def later(location: str, begin: int) -> str:
+        if not begin or location == "-" or "://" in location:
             return location
         path = Path(location)
         if location.endswith("/") or Path(config.locate(location)).is_dir():
-            return f"{location.rstrip('/')}/from-{since + 1}/"
-        return str(path.with_name(f"{path.stem}.from-{since + 1}{path.suffix}"))
+            return f"{location.rstrip('/')}/from-{begin + 1}/"
+        return str(path.with_name(f"{path.stem}.from-{begin + 1}{path.suffix}"))
 
-    answers = tuple(replace(answer, location=later(answer.location)) for answer in config.answers)
-    return replace(config, sink=replace(config.sink, location=later(config.sink.location)), answers=answers)
+    answers = tuple(
+        replace(answer, location=later(answer.location, max(begin, since.get(answer.beside or "", 0))))
+        for answer in config.answers
+    )
+    sink = replace(config.sink, location=later(config.sink.location, begin))
+    return replace(config, sink=sink, answers=answers)
 
 
 def layout_of(config: Config, since: int, stream: str, unit: Fraction, *, revised: bool) -> Layout:
@@ -127,7 +138,10 @@ def configured_sink(
 
 
 def answer_sinks(
-    config: Config, layout: Layout, all_queries: Mapping[str, tuple[Config, Callable[[int], Iterator[Chunk]]]]
+    config: Config,
+    layout: Layout,
+    all_queries: Mapping[str, tuple[Config, Callable[[int], Iterator[Chunk]]]],
+    since: Mapping[str, int],
 ) -> list[Sink]:
     """A sink for each standing query.
 
@@ -137,13 +151,16 @@ def answer_sinks(
         The query that is asked.
     all_queries
         All of them, with what reads their releases after a number, for answers about two.
+    since
+        Of all queries, the last step before their first one.
     """
 
     def beside(name: str | None) -> Beside | None:
         if name is None:
             return None
         other, read_after = all_queries[name]
-        return Beside(read_after, independent_noise(other), since=0)
+        begin = max(since[config.name], since[name])
+        return Beside(read_after, independent_noise(other), since=begin)
 
     return [
         AnswerFileSink(
@@ -202,7 +219,7 @@ def archive_previous_outputs(states: Sequence[SinkState], *, new_stream: bool, b
             sink.refuse_occupied()
     if new_stream and not occupied:
         raise InvalidParameter(
-            "new-stream",
+            "begin-anew",
             True,
             "used only where an output has releases of an earlier stream and the log is new, because it spends a second "
             "budget",

@@ -13,6 +13,9 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -21,25 +24,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.config import Config, Queries
-from tidegate.core.commit import FINISHED, Row
+from tidegate.config.keys import THE_END
+from tidegate.core.commit import FINISHED, Row, head_of
 from tidegate.core.errors import LogMismatch
 from tidegate.core.log import Log
-from tidegate.core.mechanism import Finishes, unit_of
-from tidegate.core.postgres_log import PostgresLog
+from tidegate.core.mechanism import unit_of
+from tidegate.core.postgres_log import PostgresLog, is_url
 from tidegate.core.scope import part_of
 from tidegate.core.session import Session
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.verify import Verification, verify
 from tidegate.errors import InvalidParameter, without_secrets
+from tidegate.exact import show
 from tidegate.ingest import Intake, Several, StepBlock
-from tidegate.ingest.aggregate import valued
 from tidegate.ingest.query import MISSING
 from tidegate.pipeline.archive import Archives
+from tidegate.pipeline.clock import check_clock, check_closed
 from tidegate.pipeline.delivery import NullObserver, Observer, SinkState
 from tidegate.pipeline.errors import LogUnavailable
-from tidegate.pipeline.logs import open_log
-from tidegate.pipeline.mechanisms import on_core
-from tidegate.pipeline.numbered import BEGINNING, ReleaseReader, State, no_releases_after
+from tidegate.pipeline.lock import StreamLock
+from tidegate.pipeline.logs import LogReader, log_exists, open_log, unusable
+from tidegate.pipeline.numbered import no_releases_after
 from tidegate.pipeline.outputs import (
     NullSink,
     answer_sinks,
@@ -49,17 +54,24 @@ from tidegate.pipeline.outputs import (
     placed,
     receipt_path,
 )
+from tidegate.pipeline.reading import (
+    Reading,
+    about_of,
+    archives_of,
+    difference,
+    history_of,
+    other_configuration,
+)
 from tidegate.pipeline.receipts import LogIsOlder, Origin, Receipt, Written
-from tidegate.pipeline.released import Released
 from tidegate.pipeline.spool import Mark, Spool
-from tidegate.runtime.chunks import Chunk
-from tidegate.runtime.clock import check_clock, check_closed
+from tidegate.sinks.chunks import Chunk
 
 SYNC_EVERY = 1.0  # seconds between two checkpoints of the sinks
 SHUTDOWN = 5.0  # seconds that a sink gets when the process was asked to end
 MARK_EVERY = 1000  # releases between two places from which old ones are read
+SHORT = 10_000  # commits that are recomputed at the end of a start
 RETRY_EVERY = 1.0  # seconds between two attempts at a sink that cannot be reached
-SIDES = ("", "-wal", "-shm")  # endings of a log's files
+SIDES = ("", "-wal", "-shm", "-last")  # endings of a log's files
 
 Position = dict[str, Any]
 
@@ -82,15 +94,25 @@ class Pipeline:
         Its log, open.
     observers
         Who watches each query.
+    lock
+        Held while it is open.
     """
 
-    def __init__(self, queries: Queries, log: Log, observers: Mapping[str, Observer] | None = None) -> None:
-        self.queries, self.log = queries, log
-        self._made = next(log.rows(), None) is None  # by this process
+    def __init__(
+        self,
+        queries: Queries,
+        log: Log,
+        observers: Mapping[str, Observer] | None = None,
+        lock: StreamLock | None = None,
+    ) -> None:
+        self.queries, self.log, self._lock = queries, log, lock
+        loaded = log.load()
+        self._made = loaded is None  # by this process
+        self._finished = loaded is not None and loaded.row.kind == FINISHED
         self.editions = queries.editions  # each in the order in which ingest has its queries side by side
         self.parts: list[Config] = [part for edition in self.editions for part in edition]
         self.observers = {part.name: (observers or {}).get(part.name, NullObserver()) for part in self.parts}
-        self.mechanisms = {part.name: on_core(part.mechanism) for part in self.parts}  # with their shares
+        self.mechanisms = {part.name: part.mechanism for part in self.parts}  # with their shares
         self.session = _session(
             {part.name: part_of(self.mechanisms[part.name], 1 / part.share) for part in self.parts},
             log,
@@ -98,18 +120,26 @@ class Pipeline:
         )
         self.identity = next(log.rows()).head.hex()
         self.spool = Spool(log, queries.ledger)
-        self.archives = Archives(log, self.spool, _folder(queries.first), queries.first.run.keep)
-        self._gappy = {part.name for part in self.parts if part.query.fill == MISSING}
-        self._checkpoint: dict[str, State] = self.spool.note("readers") or {}
-        self.readers = {part.name: self._reader(part.name, self._checkpoint) for part in self.parts}
-        self._next = min(reader.commit for reader in self.readers.values())
-        self._marks: dict[int, list[Mark]] = {}  # of each scope: those that are not stored yet
-        self._marked = {
-            name: self.spool.last_mark(reader.scope.number) for name, reader in self.readers.items()
-        }
-        self.released = {part.name: Released(self, part) for part in self.parts}
-        for _ in self._read_commits():
-            pass  # what was committed before this start: sinks are asked first what they lack
+        try:
+            self.archives = Archives(log, self.spool, archives_of(queries.first), queries.first.run.keep)
+            self._gappy = {part.name for part in self.parts if part.query.fill == MISSING}
+            self.reading = Reading(
+                self.parts, self.mechanisms, self.session.scopes, self.spool, self.archives
+            )
+            self.readers, self.released = self.reading.readers, self.reading.released
+            self.chunks = self.reading.chunks
+            self._marks: dict[int, list[Mark]] = {}  # of each scope: those that are not stored yet
+            self._marked = {
+                name: self.spool.last_mark(reader.scope.number) for name, reader in self.readers.items()
+            }
+            for _ in self._read_commits():
+                pass  # what was committed before this start: sinks are asked first what they lack
+        except BaseException:
+            self.spool.close()  # the log is closed by who opened it
+            raise
+        self.placed = {
+            part.name: part for part in self.parts
+        }  # with outputs of their own where they were amended
         self.sinks: dict[str, list[SinkState]] = {part.name: [] for part in self.parts}
         self._left: list[Receipt] = []  # of outputs that the stream has left
         self._synced = time.monotonic()
@@ -152,28 +182,42 @@ class Pipeline:
         ]
 
     @property
+    def behind(self) -> list[str]:
+        """The sinks that lack releases, because they cannot be reached."""
+        return [without_secrets(state.sink.name) for _, state in self.states if state.waits]
+
+    @property
+    def releases(self) -> int:
+        """How many releases of all queries were committed."""
+        return sum(reader.number for reader in self.readers.values())
+
+    @property
+    def budget(self) -> dict[str, str]:
+        """What a window may spend, what the last one has spent, and what is left for the next step: of all queries."""
+        units = {name: each.unit for name, each in self.released.items()}
+
+        def worth(counted: Mapping[str, int]) -> Fraction:
+            return sum((units[name] * count for name, count in counted.items()), Fraction(0))
+
+        adds = all(each.adds for each in self.released.values())
+        most = {name: each.units for name, each in self.released.items()}
+        return {
+            "limit": show(self.queries.policy.budget.total if adds else worth(most)),
+            "spent_in_last_window": show(worth(self.session.spent)),
+            "remaining_for_next_step": show(worth(self.session.remaining)),
+        }
+
+    @property
+    def history(self) -> list[str]:
+        """How the budget is shared and how the stream was amended, a sentence each."""
+        with LogReader(self.queries.ledger) as log:
+            return history_of([book for _, book in log.books()])
+
+    @property
     def together(self) -> str:
         """What this stream and earlier ones of its outputs cost together; empty if there were none."""
         found = (state.receipt.together for _, state in self.states if state.receipt is not None)
         return max(found, key=len, default="")
-
-    def _reader(self, name: str, states: Mapping[str, State]) -> ReleaseReader:
-        mechanism, configured, scope = (
-            self.mechanisms[name],
-            self.queries.part(name).mechanism,
-            self.session.scopes[name],
-        )
-        state = states.get(name)
-        if state is None or state["scope"] != scope.number:  # nothing of this scope was read there
-            state = {**BEGINNING, "commit": min((each["commit"] for each in states.values()), default=0)}
-        return ReleaseReader(
-            name,
-            scope,
-            mechanism,
-            masks=partial(self.spool.gaps, columns=mechanism.columns) if name in self._gappy else None,
-            withholds=configured.statistic == "steps",
-            state=state,
-        )
 
     def _sink_key(self, name: str, sink: str) -> str:
         """By which the spool knows a sink: numbers of releases begin again with each scope."""
@@ -185,9 +229,10 @@ class Pipeline:
         """Open the configured sinks, and send them whatever was committed before this start; see `open_pipeline`."""
         known = self.spool.sinks()
         beside = {part.name: (part, partial(self.chunks, part.name)) for part in self.parts}
-        for part in self.parts:
-            since = self.session.scopes[part.name].first - 1
-            part = placed(part, since)
+        begins = {name: scope.first - 1 for name, scope in self.session.scopes.items()}
+        self.placed = {part.name: placed(part, begins) for part in self.parts}
+        for part in self.placed.values():
+            since = begins[part.name]
             layout = layout_of(
                 part,
                 since,
@@ -203,10 +248,11 @@ class Pipeline:
             path = receipt_path(part, found, self._path, listed=self.queries.listed)
             found.remembers["receipt"] = self._relative(path)
             states = [SinkState(found, Receipt(path, self._origin))]
-            states += [SinkState(each) for each in answer_sinks(part, layout, beside)]
+            states += [SinkState(each) for each in answer_sinks(part, layout, beside, begins)]
             self.sinks[part.name] = states
         self._left = self._left_receipts(known)
         self._compare_receipts()
+        self._keep_promises()
         states = [state for _, state in self.states]
         archive_previous_outputs(states, new_stream=new_stream, begun=self.step > 0)
         for name, state in self.states:
@@ -267,23 +313,20 @@ class Pipeline:
                 )
         self.spool.put_note("restored", None)
 
+    def _keep_promises(self) -> None:
+        """Let every receipt say the largest budget that the stream ever had: a second stream adds to that one."""
+        receipts = [*self._left, *(state.receipt for _, state in self.states if state.receipt is not None)]
+        found = [each.found.origin for each in receipts if each.found is not None and each.matches]
+        largest = self._origin.with_budgets_of(found)
+        for receipt in receipts:
+            receipt.origin = largest
+
     def _note_receipts(self) -> None:
         """Remember in every receipt how far the log has got, before anything of it leaves."""
-        written = Written(self.step, self._next - 1, self.session.head.hex())
+        written = Written(self.step, self.reading.next - 1, self.session.head.hex())
         for receipt in (*self._left, *(state.receipt for _, state in self.states)):
             if receipt is not None:
                 receipt.note(written)
-
-    def chunks(self, name: str, after: int = 0) -> Iterator[Chunk]:
-        """Committed releases of a query after a number, in order; also those that were archived."""
-        mark = self.spool.mark(self.session.scopes[name].number, number=after)
-        known = [{}, self.archives.readers, self._checkpoint, {} if mark is None else {name: mark.state}]
-        begins = (self._reader(name, states) for states in known)
-        reader = max((each for each in begins if each.number <= after), key=lambda each: each.number)
-        for row in self.archives.rows(reader.commit):
-            chunk = reader.read(row, self.session.released(row)).after(after)
-            if len(chunk):
-                yield chunk
 
     def send(self) -> None:
         """Send every sink what it lacks."""
@@ -317,6 +360,11 @@ class Pipeline:
         Where the missing readings change, a new commit begins.
         """
         step = self.session.steps[edition[0].name]
+        if self._finished:
+            raise LogMismatch(
+                f"the stream was finished at step {step}, with last values of the steps before it; put count in [steps] "
+                f"back. {THE_END} At user level the budgets of both add up."
+            )
         if blocks[0].first_step != step + 1:
             raise LogMismatch(
                 f"the next step is {step + 1} and the source has step {blocks[0].first_step}; give it the position of "
@@ -365,15 +413,13 @@ class Pipeline:
             for name, chunk in chunks.items():
                 for state in self.sinks[name]:
                     state.send(chunk, partial(self.chunks, name), self.observers[name])
-                self.observers[name].released(chunk)
+                if len(chunk):
+                    self.observers[name].released(chunk)
         self.spool.forget(self.session.steps[self.editions[-1][0].name])
 
     def _read_commits(self) -> Iterator[dict[str, Chunk]]:
         """The releases of every commit that was not read yet."""
-        for row in self.archives.rows(self._next):
-            released = self.session.released(row)
-            found = {name: reader.read(row, released) for name, reader in self.readers.items()}
-            self._next = row.number + 1
+        for found in self.reading.commits():
             for name, reader in self.readers.items():
                 if reader.number - self._marked[name] >= MARK_EVERY:
                     mark = Mark(reader.number, reader.step, reader.state)
@@ -401,7 +447,7 @@ class Pipeline:
         readers = {name: reader.state for name, reader in self.readers.items()} if complete else None
         marks, self._marks = self._marks, {}
         self.spool.checkpoint(confirmed, readers, marks)
-        self._checkpoint = readers or self._checkpoint
+        self.reading.checkpoint = readers or self.reading.checkpoint
 
     def archive(self, keep: int | None = None) -> Path | None:
         """Move releases that every sink has confirmed into an archive; None where there is nothing to move."""
@@ -414,12 +460,12 @@ class Pipeline:
             name: min((state.confirmed for state in states), default=self.readers[name].number)
             for name, states in self.sinks.items()
         }
-        readers = {name: self._reader(name, self.archives.readers) for name in self.readers}
+        readers = {name: self.reading.reader(name, self.archives.readers) for name in self.readers}
         window = self.queries.policy.window or 1
 
         def read(row: Row) -> bool:
             """Whether a commit may go: every sink has its releases."""
-            released = self.session.released(row)
+            released = self.reading.released_by(row)
             return all(reader.read(row, released).last <= safe[name] for name, reader in readers.items())
 
         return self.archives.move(
@@ -453,18 +499,10 @@ class Pipeline:
 
     def _end(self) -> None:
         """After the last step of all, some mechanisms have a last word on earlier ones."""
-        last, finishes = (
-            self.queries.first.steps.count,
-            any(isinstance(each, Finishes) for each in self.mechanisms.values()),
-        )
-        loaded = self.log.load()
-        if (
-            finishes
-            and self.session.steps[self.editions[-1][0].name] == last
-            and loaded is not None
-            and loaded.row.kind != FINISHED
-        ):
+        last, done = self.queries.first.steps.count, self.session.steps[self.editions[-1][0].name]
+        if done == last and not self._finished and any(part.mechanism.revises for part in self.parts):
             self.session.finish()
+            self._finished = True
             self.on_committed()
 
     @property
@@ -473,28 +511,63 @@ class Pipeline:
         loaded = self.log.load()
         return self.step == 0 and (loaded is None or loaded.row.head == self.session.head)
 
+    def check(self) -> tuple[bool, str]:
+        """Whether the log on disk is what this process has written, and what was compared, in words.
+
+        A short log is recomputed as a whole. Of a long one the hashes of the last commits are, so that a start that ends
+        soon takes as long however old the stream is; `tidegate ledger verify` recomputes all of it.
+        """
+        if self.reading.next <= SHORT:
+            found = self.verify()
+            return found.ok, str(found)
+        with LogReader(self.queries.ledger) as log:
+            head, last = None, b""
+            for row in log.rows(self.reading.next - SHORT):
+                digests = (row.charges, row.releases_digest, row.secret_digest)
+                if head is not None and head_of(head, row[:4], *digests) != row.head:
+                    return (
+                        False,
+                        f"the hash of commit {row.number} is not that of its content; restore a backup.",
+                    )
+                head = last = row.head
+        if last != self.session.head:
+            return False, "the log on disk is not what this process has written; restore a backup."
+        return True, (
+            f"the hashes of the last {SHORT:,} of {self.reading.next:,} commits agree (`tidegate ledger verify` "
+            f"recomputes all); the last step is {self.step}."
+        )
+
     def verify(self) -> Verification:
         """Recompute the whole log, with the releases that it has."""
         return verify(self.archives.rows())
 
     def close(self) -> None:
-        """Close sinks, spool and log; of a stream that has released nothing, outputs are as they were before."""
-        unused = self.unused
-        for _, state in self.states:
-            if unused:
-                state.on_rollback()
-            state.close()
-        for receipt in self._left:
-            receipt.close()
-        # records of a broker may be in the spool only
-        remove = unused and self._made and not (self.spool.note("begin") or self.spool.note("client"))
-        if remove and isinstance(self.log, PostgresLog):
-            self.spool.remove_log(self.session.head)
-        self.spool.close()
-        self.session.close()
-        self.log.close()
-        if remove and self._path is not None:  # nothing was released, and nothing stays behind
-            remove_file(self._path)
+        """Close sinks, spool and log; of a stream that has released nothing, outputs are as they were before.
+
+        Where one of them cannot be closed, for example because a server has gone away, the others are, and others may
+        drive the stream.
+        """
+        with ExitStack() as locked:
+            if self._lock is not None:
+                locked.callback(self._lock.release)
+            with ExitStack() as opened:  # closed in the reverse order
+                opened.callback(self.log.close)
+                opened.callback(self.session.close)
+                opened.callback(self.spool.close)
+                for receipt in self._left:
+                    opened.callback(receipt.close)
+                for _, state in self.states:
+                    opened.callback(state.close)
+                unused = self.unused
+                for _, state in self.states:
+                    if unused:
+                        state.on_rollback()
+                # records of a broker may be in the spool only
+                remove = unused and self._made and not (self.spool.note("begin") or self.spool.note("client"))
+                if remove and isinstance(self.log, PostgresLog):
+                    self.spool.remove_log(self.session.head)
+            if remove and self._path is not None:  # nothing was released, and nothing stays behind
+                remove_file(self._path)
 
     def __enter__(self) -> Pipeline:
         return self
@@ -563,10 +636,15 @@ def open_pipeline(
     3
     >>> folder.cleanup()
     """
-    log = open_log(queries.ledger)
+    lock = lock_of(queries)
+    try:
+        log = open_log(queries.ledger)
+    except BaseException:
+        lock.release()
+        raise
     made, pipeline = log.load() is None, None
     try:
-        pipeline = Pipeline(queries, log, observers)
+        pipeline = Pipeline(queries, log, observers, lock)
         now, first = (clock or time.time)(), queries.first
         if follow:
             check_clock(first.steps, pipeline.step, now, most=first.steps_keys.catch_up, backfill=backfill)
@@ -575,14 +653,67 @@ def open_pipeline(
                 check_closed(edition[0].steps, pipeline.session.steps[edition[0].name], now)
         pipeline.open_sinks(follow=follow, new_stream=new_stream, sink=sink)
     except BaseException:
-        if pipeline is not None:
-            pipeline.close()
-        elif made and log.load() is None and isinstance(log, SQLiteLog):
+        try:
+            if pipeline is not None:
+                pipeline.close()
+            elif made and log.load() is None and isinstance(log, SQLiteLog):
+                log.close()
+                remove_file(log.path)
             log.close()
-            remove_file(log.path)
-        log.close()
+        finally:
+            lock.release()
         raise
     return pipeline
+
+
+def lock_of(queries: Queries) -> StreamLock:
+    """The lock of a stream; `LogBusy` where another process drives it."""
+    if is_url(queries.ledger):
+        return StreamLock(queries.path, needed=False)
+    path = Path(queries.ledger)
+    try:
+        return StreamLock(path)
+    except OSError as error:
+        raise unusable(path, error) from None
+
+
+def prune(queries: Queries, folder: Path, *, keep: int | None = None) -> Path | None:
+    """Archive what every sink has, of a stream that is not running; the archive, or None where nothing can go.
+
+    Parameters
+    ----------
+    queries
+        The checked configuration.
+    folder
+        Where archives are: the one that `archives` in [run] names, so that whoever reads finds them.
+    keep
+        How many of the last steps stay; by default 1,000, and always a window.
+    """
+    named = archives_of(queries.first)
+    if named is not None and named.resolve() != folder.resolve():
+        raise InvalidParameter(
+            "archives",
+            str(folder),
+            "the folder that [run] names, where releases are looked for",
+            f"give {named}",
+        )
+    if not log_exists(queries.ledger):
+        raise LogMismatch(f"there is no log {without_secrets(queries.ledger)}; start the stream first.")
+    run = replace(queries.first.run, archives=str(folder.absolute()), keep=keep or queries.first.run.keep)
+    queries = replace(queries, parts=tuple(replace(part, run=run) for part in queries.parts))
+    with ExitStack() as locked:
+        locked.callback(lock_of(queries).release)
+        log = open_log(queries.ledger)
+        locked.callback(log.close)
+        with Pipeline(queries, log) as pipeline:
+            pipeline.open_sinks(follow=queries.first.source.follow)
+            pipeline.checkpoint()
+            found = pipeline.archive(keep)
+        if found is not None and isinstance(log, SQLiteLog):
+            with closing(sqlite3.connect(log.path, isolation_level=None)) as database:
+                database.execute("PRAGMA secure_delete = ON")
+                database.execute("VACUUM")
+    return found
 
 
 def remove_file(path: Path) -> None:
@@ -601,48 +732,11 @@ def _session(mechanisms: Mapping[str, Any], log: Log, queries: Queries) -> Sessi
         changed = None if row is None else difference(_about_in(row), about)
         if changed is None:
             raise
-        key, before, now = changed
-    raise LogMismatch(
-        f"the stream was begun with {key} = {_short(before)} and the configuration now says {_short(now)}; put it "
-        "back, amend the stream, or begin a new one with another log, whose budget adds to this one's."
-    )
-
-
-def about_of(queries: Queries) -> dict[str, Any]:
-    """What makes each query what it is, besides its mechanism."""
-    said = {part.name: {**part.describe(), "read": _read_from(part)} for part in queries.parts}
-    found: dict[str, Any] = json.loads(json.dumps(said, sort_keys=True))
-    return found
-
-
-def _read_from(part: Config) -> dict[str, Any]:
-    """The columns of the input that a query reads."""
-    return {"column": part.schema.column, "value": part.schema.value if valued(part.query) else None}
+    raise other_configuration(*changed)
 
 
 def _about_in(row: Row) -> dict[str, Any]:
     return {name: query["about"] for name, query in json.loads(row.charges)["description"]["queries"].items()}
-
-
-def difference(before: Any, now: Any, key: str = "") -> tuple[str, Any, Any] | None:
-    """The first key in which two descriptions differ, and both values; None where they agree.
-
-    Examples
-    --------
-    >>> difference({"steps": {"length": 60}}, {"steps": {"length": 90}})
-    ('steps.length', 60, 90)
-    """
-    if isinstance(before, dict) and isinstance(now, dict):
-        # what people have written comes first; the law of the noise follows from the others
-        names = sorted({*before, *now}, key=lambda name: (name == "noise", name))
-        found = (difference(before.get(name), now.get(name), f"{key}.{name}".lstrip(".")) for name in names)
-        return next((each for each in found if each is not None), None)
-    return None if before == now else (key, before, now)
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "…"
 
 
 def _cuts(blocks: Sequence[StepBlock]) -> Iterator[slice]:
@@ -654,7 +748,3 @@ def _cuts(blocks: Sequence[StepBlock]) -> Iterator[slice]:
             cuts |= set((np.flatnonzero(changes) + 1).tolist())
     edges = [*sorted(cuts), count]
     yield from (slice(begin, end) for begin, end in pairwise(edges))
-
-
-def _folder(config: Config) -> Path | None:
-    return None if config.run.archives is None else Path(config.locate(config.run.archives))

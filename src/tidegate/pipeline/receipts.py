@@ -12,7 +12,7 @@ import json
 import os
 import stat
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -22,8 +22,8 @@ from tidegate.core.errors import LogMismatch
 from tidegate.core.log import Log
 from tidegate.exact import show
 from tidegate.policy.budget import Approximate, Budget, ZeroConcentrated
-from tidegate.runtime.errors import AnotherStream, SinkError
-from tidegate.runtime.files import replacing
+from tidegate.sinks.errors import AnotherStream, SinkError
+from tidegate.sinks.files import replacing
 
 ENDING = ".receipt"
 SLOT = 256  # bytes of a note; within a sector, so that it is never half written
@@ -64,6 +64,15 @@ class Origin:
         kind = "ρ" if isinstance(budget, ZeroConcentrated) else "ε"
         delta = budget.delta if isinstance(budget, Approximate) else Fraction(0)
         return cls(identity, configuration, kind, str(budget.total), str(delta), window)
+
+    def with_budgets_of(self, others: Iterable[Origin]) -> Origin:
+        """The same with the largest budget of all, where amendments have changed it."""
+        known = [self, *(other for other in others if other.kind == self.kind)]
+        total, delta = (
+            max(Fraction(each.total) for each in known),
+            max(Fraction(each.delta) for each in known),
+        )
+        return replace(self, total=str(total), delta=str(delta))
 
 
 class Written(NamedTuple):
@@ -170,7 +179,7 @@ class Receipt:
             raise LogIsOlder(
                 f"the log does not have commit {written.commit}, after which {sink} was written up to step "
                 f"{written.step}: it is an older copy that has forgotten what was spent; put the newest copy back, or "
-                "move the log away and begin a new stream with --new-stream, after which "
+                "move the log away and begin a new stream with --begin-anew, after which "
                 f"{cost([self.found.origin] * 2)}."
             )
 
@@ -178,7 +187,7 @@ class Receipt:
         """Why a stream that the output does not know may not be written there."""
         assert self.found is not None
         together = cost([*self.earlier, self.found.origin, self.origin])
-        remedy = "" if begun else ", or accept the cost with --new-stream"
+        remedy = "" if begun else ", or accept the cost with --begin-anew"
         return AnotherStream(
             f"{sink} was released from another log, up to step {self.found.written.step}, and a second stream spends a "
             f"second budget, so that {together}; put that log back, name another location in [sink]{remedy}."

@@ -4,53 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tidegate.config import Config
-from tidegate.core.commit import EVENT, HALTED, PUSHED
+from tidegate.core.commit import EVENT, HALTED, PUSHED, Row
 from tidegate.core.mechanism import HasAccount, Mechanism, unit_of
 from tidegate.core.scope import Scope
 from tidegate.core.secrets_account import SecretsAccount
 from tidegate.core.session import charges_of
-from tidegate.pipeline.numbered import ReleaseReader
+from tidegate.ingest.query import MISSING
+from tidegate.pipeline.numbered import Masks, ReleaseReader
 from tidegate.pipeline.spending import Spending, window_units
-from tidegate.runtime.chunks import Chunk, Integers
+from tidegate.sinks.chunks import Chunk, Integers
 
 if TYPE_CHECKING:
-    from tidegate.pipeline.pipeline import Pipeline
+    from tidegate.pipeline.reading import Reading
 
 CHARGED = (PUSHED, HALTED, EVENT)
 
 
 class Released:
-    """The releases of one query, and what they have spent.
+    """The releases of one query, and what they have spent; `read_stream` has an example.
 
     Parameters
     ----------
-    pipeline
-        The stream.
+    reading
+        All queries of the stream.
     config
         The query.
     """
 
-    def __init__(self, pipeline: Pipeline, config: Config) -> None:
-        self._pipeline, self.config, self.name = pipeline, config, config.name
+    def __init__(self, reading: Reading, config: Config) -> None:
+        self._reading, self.config, self.name = reading, config, config.name
 
     @property
     def mechanism(self) -> Mechanism:
         """What releases, with its share of the budget."""
-        return self._pipeline.mechanisms[self.name]
+        return self._reading.mechanisms[self.name]
 
     @property
     def scope(self) -> Scope:
         """Its part of the budget, and the first step that it reads."""
-        return self._pipeline.session.scopes[self.name]
+        return self._reading.scopes[self.name]
 
     @property
     def _reader(self) -> ReleaseReader:
-        return self._pipeline.readers[self.name]
+        return self._reading.readers[self.name]
 
     @property
     def number(self) -> int:
@@ -59,8 +61,13 @@ class Released:
 
     @property
     def step(self) -> int:
-        """The last step that was committed."""
-        return self._pipeline.session.steps[self.name]
+        """The last step that was committed; 0 before its first one."""
+        return self._reader.step
+
+    @property
+    def clip(self) -> float | None:
+        """Where its values are clipped, if that is learnt: as it was released; None before."""
+        return self._reader.clip
 
     @property
     def unit(self) -> Fraction:
@@ -80,7 +87,16 @@ class Released:
 
     def chunks(self, after: int = 0) -> Iterator[Chunk]:
         """Releases with a greater number, in order; also those that were archived."""
-        return self._pipeline.chunks(self.name, after)
+        return self._reading.chunks(self.name, after)
+
+    def rows(self, number: int = 0) -> Iterator[Row]:
+        """The rows of the log from a number on, with their releases, also those that were archived."""
+        return self._reading.archives.rows(number)
+
+    def masks(self, columns: int) -> Masks | None:
+        """Which readings of this query are missing; None where none ever is."""
+        missing = self.config.query.fill == MISSING
+        return partial(self._reading.spool.gaps, columns=columns) if missing else None
 
     def between(self, first: int, last: int) -> Iterator[Chunk]:
         """Releases in order, among which are all of some steps; as few others as can be."""
@@ -89,7 +105,7 @@ class Released:
             return
         wanted = self._reader.revisions_of(steps)
         waiting, left = np.ones(len(steps), dtype=np.bool_), len(steps)
-        mark = self._pipeline.spool.mark(self.scope.number, step=int(steps[0]))
+        mark = self._reading.spool.mark(self.scope.number, step=int(steps[0]))
         for chunk in self.chunks(0 if mark is None else mark.number):
             inside = (chunk.step >= steps[0]) & (chunk.step <= steps[-1])
             if inside.any():
@@ -107,10 +123,10 @@ class Released:
             return np.zeros(0, dtype=np.int64)
         window, scope = self.mechanism.policy.window, self.scope
         first = 1 if window is None else max(1, int(steps[0]) - window + 1)
-        mark = self._pipeline.spool.mark(scope.number, step=first)
+        mark = self._reading.spool.mark(scope.number, step=first)
         spending = Spending(self.mechanism, () if mark is None else mark.state["spans"])
         charges = []
-        for row in self._pipeline.log.rows(0 if mark is None else mark.state["commit"]):
+        for row in self._reading.archives.charged(0 if mark is None else mark.state["commit"]):
             own = dict(charges_of(row)).get(scope.number) if row.kind in CHARGED else None
             if own is None:
                 continue

@@ -5,6 +5,9 @@
 - Which readings are missing: public, and written before the commit of their steps.
 - Rows of open steps that their source cannot repeat: written before a broker may forget them. Rows of steps that were
   committed are ignored, so they need not vanish in the same transaction.
+
+Rows without records have a checksum over their table, key and values, which is compared whenever they are read: one that
+was damaged is refused, and never continued from.
 """
 
 from __future__ import annotations
@@ -13,31 +16,39 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
 from threading import RLock
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from tidegate import process
+from tidegate.core.errors import LogDamaged
 from tidegate.core.log import Log
 from tidegate.core.postgres_log import Address, Connection, PostgresLog
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.errors import TidegateError
 from tidegate.ingest.sources.source import Arrivals
+from tidegate.pipeline.logs import LogReader, told
 from tidegate.pipeline.numbered import Mask, State
 
 PRIVATE = ("spooled", "arrivals")  # tables with records, which no backup has
 TABLES = """
-CREATE TABLE IF NOT EXISTS {notes} (log {integer}, name TEXT, value TEXT NOT NULL, PRIMARY KEY (log, name));
+CREATE TABLE IF NOT EXISTS {notes} (
+    log {integer}, name TEXT, value TEXT NOT NULL, checksum {bytes} NOT NULL, PRIMARY KEY (log, name)
+);
 CREATE TABLE IF NOT EXISTS {sinks} (
-    log {integer}, name TEXT, number {integer} NOT NULL, position TEXT NOT NULL, PRIMARY KEY (log, name)
+    log {integer}, name TEXT, number {integer} NOT NULL, position TEXT NOT NULL, checksum {bytes} NOT NULL,
+    PRIMARY KEY (log, name)
 );
 CREATE TABLE IF NOT EXISTS {marks} (
     log {integer}, scope {integer}, number {integer}, step {integer} NOT NULL, state TEXT NOT NULL,
-    PRIMARY KEY (log, scope, number)
+    checksum {bytes} NOT NULL, PRIMARY KEY (log, scope, number)
 );
 CREATE TABLE IF NOT EXISTS {gaps} (
-    log {integer}, query TEXT, first {integer}, last {integer}, mask {bytes}, PRIMARY KEY (log, query, last)
+    log {integer}, query TEXT, first {integer}, last {integer}, mask {bytes}, checksum {bytes} NOT NULL,
+    PRIMARY KEY (log, query, last)
 );
 CREATE TABLE IF NOT EXISTS {spooled} (
     number {counted}, log {integer} NOT NULL, step {integer} NOT NULL, content {bytes} NOT NULL
@@ -47,6 +58,12 @@ CREATE TABLE IF NOT EXISTS {arrivals} (
     log {integer}, number {integer}, content {bytes} NOT NULL, PRIMARY KEY (log, number)
 )
 """
+CHECKED = {  # the columns of rows with a checksum, which is over these in this order
+    "notes": "name, value",
+    "sinks": "name, number, position",
+    "marks": "scope, number, step, state",
+    "gaps": "query, first, last, mask",
+}
 NAMES = ("notes", "sinks", "marks", "gaps", "spooled", "arrivals")
 LITE = {
     **{name: name for name in NAMES},
@@ -60,6 +77,12 @@ SERVER = {
     "bytes": "BYTEA",
     "counted": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
 }
+
+
+def checksum(table: str, log: int, values: Sequence[Any]) -> bytes:
+    """What tells whether a row is as it was written."""
+    content = json.dumps([table, log, *values], default=lambda content: [content.hex()])
+    return blake2b(content.encode(), digest_size=16).digest()
 
 
 class Mark(NamedTuple):
@@ -91,7 +114,7 @@ class LiteDatabase:
     words: Mapping[str, str] = LITE
 
     def __init__(self, place: str) -> None:
-        self._lock = RLock()
+        self._lock, self._place = RLock(), Path(place)
         self._database = sqlite3.connect(place, isolation_level=None, check_same_thread=False)
         for setting in ("secure_delete = ON", "synchronous = FULL", "journal_size_limit = 0"):
             self.run(f"PRAGMA {setting}")
@@ -100,12 +123,13 @@ class LiteDatabase:
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """All rows of one statement."""
-        return self._database.execute(statement, values).fetchall()
+        with told(self._place):
+            return self._database.execute(statement, values).fetchall()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commits, or rolls back."""
-        with self._lock, self._database:
+        with self._lock, told(self._place), self._database:
             self.run("BEGIN IMMEDIATE")
             yield
 
@@ -114,16 +138,38 @@ class LiteDatabase:
         self._database.close()
 
 
+class ReadDatabase:
+    """Tables in the file of a log that is only read."""
+
+    words: Mapping[str, str] = LITE
+
+    def __init__(self, log: LogReader) -> None:
+        self._log = log
+
+    def run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        """All rows of one statement."""
+        return self._log.run(statement, values)
+
+    def transaction(self) -> Any:
+        """Nothing is written."""
+        raise TypeError("a log that is only read has no transactions; open the stream.")
+
+    def close(self) -> None:
+        """The file is closed by who opened the log."""
+
+
 class ServerDatabase:
     """Tables in the database of a log, on a connection of their own."""
 
     words: Mapping[str, str] = SERVER
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, make: bool = True) -> None:
         self._lock = RLock()
         self._connection = Connection(Address(url))
         found = self._connection.all("SELECT to_regclass('tidegate.arrivals')::text")
-        if found[0][0] is None:  # the last table that is made
+        self._there = found[0][0] is not None  # the last table that is made
+        if make and not self._there:
+            self._there = True
             with self.transaction():
                 self._connection.all("SELECT pg_advisory_xact_lock(127970252481395)", again=False)
                 for statement in TABLES.format_map(SERVER).split(";"):
@@ -132,7 +178,7 @@ class ServerDatabase:
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """All rows of one statement."""
         with self._lock:
-            return self._connection.all(statement.replace("?", "%s"), values)
+            return self._connection.all(statement.replace("?", "%s"), values) if self._there else []
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -158,16 +204,19 @@ class Spool:
     Parameters
     ----------
     log
-        An open log: a file, a database, or one in memory.
+        An open log: a file, a database, one in memory, or one that is only read.
     location
         Where it was opened; needed for a database.
     """
 
-    def __init__(self, log: Log, location: str = "") -> None:
+    def __init__(self, log: Log | LogReader, location: str = "") -> None:
         self._log = 0  # the number of the log in its database
+        self._whole = False  # whether all gaps were compared with their checksums
         self._database: Database
-        if isinstance(log, PostgresLog):
-            self._database = ServerDatabase(location)
+        if isinstance(log, LogReader) and log.path is not None:
+            self._database = ReadDatabase(log)
+        elif isinstance(log, PostgresLog | LogReader):
+            self._database = ServerDatabase(location, make=isinstance(log, PostgresLog))
             found = self._database.run("SELECT id FROM tidegate.logs WHERE name = ?", (log.name,))
             self._log = int(found[0][0])
         else:
@@ -176,6 +225,26 @@ class Spool:
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """A statement about this log, whose number is the first value."""
         return self._database.run(statement.format_map(self._database.words), (self._log, *values))
+
+    def _rows(self, table: str, condition: str = "", values: Sequence[Any] = ()) -> list[Any]:
+        """Rows of a table, each as it was written."""
+        found = self._run(
+            f"SELECT {CHECKED[table]}, checksum FROM {{{table}}} WHERE log = ? {condition}", values
+        )
+        for *row, known in found:
+            if known != checksum(table, self._log, row):
+                raise LogDamaged(
+                    f"a row of the table {table} beside the log is not as it was written; restore a backup."
+                )
+        return [row[:-1] for row in found]
+
+    def _put(self, table: str, values: Sequence[Any], conflict: str = "") -> None:
+        """Insert a row with its checksum."""
+        places = ", ".join("?" * (len(values) + 2))
+        self._run(
+            f"INSERT INTO {{{table}}} VALUES ({places}) {conflict}",
+            (*values, checksum(table, self._log, values)),
+        )
 
     def close(self) -> None:
         """Close the connection."""
@@ -194,23 +263,23 @@ class Spool:
 
     def note(self, name: str) -> Any:
         """What was noted under a name; None where nothing was."""
-        found = self._run("SELECT value FROM {notes} WHERE log = ? AND name = ?", (name,))
-        return json.loads(found[0][0]) if found else None
+        found = dict(self._rows("notes"))  # all: one whose name was damaged would else be none
+        return json.loads(found[name]) if name in found else None
 
     def put_note(self, name: str, value: Any) -> None:
         """Note something; None forgets it."""
         if value is None:
             self._run("DELETE FROM {notes} WHERE log = ? AND name = ?", (name,))
         else:
-            self._run(
-                "INSERT INTO {notes} VALUES (?, ?, ?) ON CONFLICT (log, name) DO UPDATE SET value = excluded.value",
+            self._put(
+                "notes",
                 (name, json.dumps(value)),
+                "ON CONFLICT (log, name) DO UPDATE SET value = excluded.value, checksum = excluded.checksum",
             )
 
     def sinks(self) -> dict[str, tuple[int, dict[str, Any]]]:
         """Of every sink that there ever was: the last release that it has for sure, and what it needs to resume."""
-        found = self._run("SELECT name, number, position FROM {sinks} WHERE log = ?")
-        return {name: (number, json.loads(position)) for name, number, position in found}
+        return {name: (number, json.loads(position)) for name, number, position in self._rows("sinks")}
 
     def checkpoint(
         self,
@@ -221,50 +290,55 @@ class Spool:
         """Note how far sinks and readers have got, together, and the marks of each scope."""
         with self._database.transaction():
             for name, (number, position) in sinks.items():
-                self._run(
-                    "INSERT INTO {sinks} VALUES (?, ?, ?, ?) ON CONFLICT (log, name) DO UPDATE SET "
-                    "number = excluded.number, position = excluded.position",
+                self._put(
+                    "sinks",
                     (name, number, json.dumps(position)),
+                    "ON CONFLICT (log, name) DO UPDATE SET number = excluded.number, "
+                    "position = excluded.position, checksum = excluded.checksum",
                 )
             for scope, found in (marks or {}).items():
                 for number, step, state in found:
-                    self._run(
-                        "INSERT INTO {marks} VALUES (?, ?, ?, ?, ?) ON CONFLICT (log, scope, number) DO NOTHING",
-                        (scope, number, step, json.dumps(state)),
-                    )
+                    values = (scope, number, step, json.dumps(state))
+                    self._put("marks", values, "ON CONFLICT (log, scope, number) DO NOTHING")
             if readers is not None:
                 self.put_note("readers", readers)
 
     def last_mark(self, scope: int) -> int:
         """The number of the last mark of a scope; 0 where there is none."""
-        found = self._run("SELECT max(number) FROM {marks} WHERE log = ? AND scope = ?", (scope,))
-        return int(found[0][0] or 0)
+        found = self._rows("marks", "AND scope = ? ORDER BY number DESC LIMIT 1", (scope,))
+        return int(found[0][1]) if found else 0
 
     def mark(self, scope: int, *, number: int | None = None, step: int | None = None) -> Mark | None:
         """The last mark of a scope that has no release after a number, and none of a step or a later one."""
         limit, value = ("number <= ?", number) if step is None else ("step < ?", step)
-        wanted = f"SELECT number, step, state FROM {{marks}} WHERE log = ? AND scope = ? AND {limit}"
-        found = self._run(f"{wanted} ORDER BY number DESC LIMIT 1", (scope, value))
-        return Mark(found[0][0], found[0][1], json.loads(found[0][2])) if found else None
+        found = self._rows("marks", f"AND scope = ? AND {limit} ORDER BY number DESC LIMIT 1", (scope, value))
+        return Mark(found[0][1], found[0][2], json.loads(found[0][3])) if found else None
 
     # missing readings --------------------------------------------------------------------------------------------
 
     def put_gaps(self, query: str, first: int, missing: Mask | None) -> None:
         """Note which cells of some steps have no reading, before these are committed; None: all have one."""
+        self._check_gaps()
         with self._database.transaction():
             # a start after a crash may find other readings, and cut the same steps in another way
             self._run("DELETE FROM {gaps} WHERE log = ? AND query = ? AND last >= ?", (query, first))
             if missing is not None:
                 facts = (query, first, first + len(missing) - 1, np.packbits(missing).tobytes())
-                self._run("INSERT INTO {gaps} VALUES (?, ?, ?, ?, ?)", facts)
+                self._put("gaps", facts)
+
+    def _check_gaps(self) -> None:
+        """Compare all once: a row whose query or steps were damaged would else not be found, or be replaced."""
+        if not self._whole:
+            self._rows("gaps")
+            self._whole = True
 
     def gaps(self, query: str, first: int, last: int, columns: int) -> Mask | None:
         """Which cells of some steps have no reading."""
-        wanted = (
-            "SELECT first, last, mask FROM {gaps} WHERE log = ? AND query = ? AND last >= ? AND first <= ?"
-        )
+        self._check_gaps()
         found = None
-        for begin, end, bits in self._run(wanted, (query, first, last)):
+        for _, begin, end, bits in self._rows(
+            "gaps", "AND query = ? AND last >= ? AND first <= ?", (query, first, last)
+        ):
             size = (end - begin + 1) * columns
             mask = np.unpackbits(np.frombuffer(bits, dtype=np.uint8), count=size).reshape(-1, columns)
             low, high = max(begin, first), min(end, last)

@@ -76,7 +76,7 @@ class Description:
     spread: float = 0.5
 
     def __post_init__(self) -> None:
-        whole("columns", self.columns, most=2**31)
+        whole("columns", self.columns)
         if self.season is not None:
             whole("season", self.season, least=2)
         ranges = {"level": 1e15, "daily": 1, "weekly": 1, "noise": 100, "memory": 0.9999, "spread": 3}

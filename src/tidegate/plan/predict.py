@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.composition import zcdp_rho
+from tidegate.core.session import Session
 from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.exact import show
 from tidegate.mechanisms import Mechanism, catalogue
@@ -28,8 +29,6 @@ CURVE_CELLS = 60_000
 PLAIN = ("Uniform", "Sample")  # what anybody understands at once
 TIE = 0.03
 CLEARLY = 0.9  # another mechanism must promise this part of Tide's error, or less
-EPSILONS = (Fraction(1, 10), Fraction(3, 10), Fraction(1), Fraction(3), Fraction(10))
-WINDOWS = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Plan:
-    """Every prediction, the best one first, and how the best of each mechanism changes with ε and w.
+    """Every prediction, the best one first.
 
     Attributes
     ----------
@@ -104,8 +103,6 @@ class Plan:
         What was asked.
     predictions
         One for each choice that was tried, the best one first.
-    by_epsilon, by_window
-        For each mechanism pairs of ε or w and the error.
     concentrated
         For an (ε, δ): the choice with the least error, at once, whose ρ implies it; see `concentrated_policy`.
     part_of
@@ -114,7 +111,7 @@ class Plan:
     Examples
     --------
     >>> from tidegate.plan import Description, make_plan
-    >>> plan = make_plan(WEvent(epsilon="1", w=4), Description(level=50), runs=1, curves=False)
+    >>> plan = make_plan(WEvent(epsilon="1", w=4), Description(level=50), runs=1)
     >>> plan.best().absolute <= min(each.absolute for each in plan.predictions if each.name == "Sample")
     True
     """
@@ -122,8 +119,6 @@ class Plan:
     policy: Policy
     stream: StreamModel
     predictions: tuple[Prediction, ...]
-    by_epsilon: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    by_window: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     concentrated: Prediction | None = None
     part_of: str = "the mean value"
 
@@ -138,14 +133,9 @@ class Plan:
                 found, absolute=found.absolute / records, uncertainty=found.uncertainty / records
             )
 
-        def curve(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-            return [(at, error / records) for at, error in points]
-
         return dataclasses.replace(
             self,
             predictions=tuple(map(divided, self.predictions)),
-            by_epsilon={name: curve(points) for name, points in self.by_epsilon.items()},
-            by_window={name: curve(points) for name, points in self.by_window.items()},
             concentrated=self.concentrated and divided(self.concentrated),
             part_of="half of the clip",
         )
@@ -250,8 +240,6 @@ def make_plan(
     stream: StreamModel,
     *,
     runs: int = 3,
-    curves: bool = True,
-    shared: bool = True,
     tell: Callable[[str], None] = lambda words: None,
     kinds: Mapping[str, type[Mechanism]] | None = None,
 ) -> Plan:
@@ -265,10 +253,6 @@ def make_plan(
         What is publicly known: a :class:`Description` or a :class:`Profile`.
     runs
         On how many made-up streams each choice is tried.
-    curves
-        Whether to vary ε and w, too.
-    shared
-        Whether steps may share noise; without, every mechanism is taken as in version 0.1.
     tell
         Called with a few words at each stage.
     kinds
@@ -277,21 +261,19 @@ def make_plan(
     Examples
     --------
     >>> from tidegate.plan import Description, make_plan
-    >>> plan = make_plan(WEvent(epsilon="1", w=24), Description(level=500, season=24), runs=1, curves=False)
+    >>> plan = make_plan(WEvent(epsilon="1", w=24), Description(level=500, season=24), runs=1)
     >>> len({prediction.name for prediction in plan.predictions}) > 5
     True
     """
     with install(FixedEntropy("plan")):  # the same question gets the same answer
         known = catalogue() if kinds is None else kinds
-        return _make_plan(policy, stream, runs, curves, shared, tell, known)
+        return _make_plan(policy, stream, runs, tell, known)
 
 
 def _make_plan(
     policy: Policy,
     stream: StreamModel,
     runs: int,
-    curves: bool,
-    shared: bool,
     tell: Callable[[str], None],
     kinds: Mapping[str, type[Mechanism]],
 ) -> Plan:
@@ -302,29 +284,14 @@ def _make_plan(
     for name, kind in kinds.items():
         tell(name)
         for mechanism in choices(kind, policy, columns, stream.season):
-            predictions += predict(mechanism if shared else mechanism.earlier or mechanism, truths, mean)
+            predictions += predict(mechanism, truths, mean)
     if not predictions:
         raise InvalidParameter(
             "policy", str(policy.budget), "one that some mechanism supports", "write epsilon alone"
         )
     predictions.sort(key=lambda prediction: prediction.absolute)
     concentrated = _concentrated(policy, stream, columns, truths, kinds)
-    if not curves:
-        return Plan(policy, stream, tuple(predictions), concentrated=concentrated)
-    shown = _best_of_each(predictions)
-    tell("other ε")
-    total = policy.budget.total
-    by_epsilon = _curves(
-        policy, stream, shown, [(float(total * f), _replaced(policy, total * f)) for f in EPSILONS]
-    )
-    by_window: dict[str, list[tuple[float, float]]] = {}
-    if isinstance(policy, WEvent):
-        tell("other windows")
-        lengths = sorted({max(1, int(policy.w * f)) for f in WINDOWS})
-        by_window = _curves(
-            policy, stream, shown, [(float(w), dataclasses.replace(policy, w=w)) for w in lengths]
-        )
-    return Plan(policy, stream, tuple(predictions), by_epsilon, by_window, concentrated)
+    return Plan(policy, stream, tuple(predictions), concentrated=concentrated)
 
 
 def choices(kind: type[Mechanism], policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
@@ -360,7 +327,7 @@ def predict(
     """
     errors: dict[int, list[float]] = {}
     for truth in truths:
-        releases = mechanism.start().push_batch(truth)
+        releases = Session(mechanism).push_batch(truth)
         _note(errors, 0, releases.values, truth)
         revised = releases.revised
         if revised is not None and len(revised):
@@ -392,14 +359,6 @@ def size_of(policy: Policy, stream: StreamModel, cells: int) -> tuple[int, int]:
     wanted = max(FEWEST_STEPS, 8 * min(length, 2_000), 21 * (stream.season or 1))
     steps = min(wanted, MOST_STEPS, policy.horizon or MOST_STEPS)
     return steps, max(1, min(stream.columns, cells // steps))
-
-
-def _best_of_each(predictions: list[Prediction]) -> dict[str, Prediction]:
-    """The best choice of each mechanism, at once and with a delay."""
-    best: dict[str, Prediction] = {}
-    for prediction in predictions:
-        best.setdefault(prediction.label, prediction)
-    return best
 
 
 def concentrated_policy(policy: Policy) -> Policy | None:
@@ -437,29 +396,6 @@ def _concentrated(
         if not prediction.delay
     ]
     return min(found, key=lambda prediction: prediction.absolute, default=None)
-
-
-def _replaced(policy: Policy, total: Fraction) -> Policy:
-    if policy.rho is not None:
-        return dataclasses.replace(policy, rho=total)
-    return dataclasses.replace(policy, epsilon=total)
-
-
-def _curves(
-    policy: Policy, stream: StreamModel, shown: dict[str, Prediction], settings: list[tuple[float, Policy]]
-) -> dict[str, list[tuple[float, float]]]:
-    """The error of each mechanism's best choice in other settings; choices that do not fit there are left out."""
-    curves: dict[str, list[tuple[float, float]]] = {}
-    for at, other in settings:
-        steps, columns = size_of(other, stream, CURVE_CELLS)
-        truth = [stream.sample(steps, 0)[:, :columns]]
-        for name, best in shown.items():
-            candidates = choices(type(best.mechanism), other, columns, stream.season)
-            late = best.delay > 0
-            found = [p.absolute for m in candidates for p in predict(m, truth) if (p.delay > 0) == late]
-            if found:
-                curves.setdefault(name, []).append((at, min(found)))
-    return curves
 
 
 def settings_of(policy: Policy) -> str:

@@ -8,6 +8,11 @@ from fractions import Fraction
 from tidegate.composition import group_delta
 from tidegate.exact import show
 
+# Every number that is computed from a budget and a change within these bounds is a float: noise that is too large is
+# refused with the mechanism, and no draw fails for its scale.
+LARGEST_BUDGET = 10**7  # ε or ρ; far above it nothing is protected
+LARGEST_CHANGE = 2**56  # as the largest scale of noise
+
 
 @dataclass(frozen=True)
 class Pure:

@@ -1,6 +1,6 @@
 """Specifications that people write: TOML or JSON files, read with the line of every mistake.
 
-A file names the public clock and one specification a household, each with its secrets; docs/swellfish.md and
+A file names the public clock and one specification a household, each with its secrets; docs/mechanisms/swellfish.md and
 docs/examples show it. Numbers such as 3.92 are read as the decimals that they are.
 """
 

@@ -147,11 +147,11 @@ def check_promises(intervals: Any, low: int, begin: int, allowance: int, units: 
         sensitivity(firsts[a:b], lasts[a:b], heights[a:b], low, allowance, delta)
         ceiling = np.int64(0)
         for i in range(a, b):
-            ceiling = max(ceiling, limits[i])
+            ceiling = max(ceiling, limits[i], caps[i])
         for t in range(size):
             loss = np.int64(0)
             if delta[t] > 0 and units[t] > 0:
-                if units[t] > ceiling // delta[t]:  # more than any of its secrets allows in all
+                if units[t] > ceiling // delta[t]:  # more than any of its secrets allows in any way
                     if low + t >= begin:
                         broken = min(broken, low + t)
                     loss = ceiling

@@ -109,7 +109,7 @@ class Promises:
         self._kinds: dict[tuple[object, ...], tuple[int, ...]] = {}
         self._secrets = [self._numbers(each) for each in self.specifications]
         self._stretches: dict[bool, Stretch] = {}  # the last short one, the last long one
-        largest = max(int(numbers[2].max()) for numbers in self._secrets)
+        largest = max(int(numbers[2:].max()) for numbers in self._secrets)  # of limits and caps
         if largest > LARGEST // (4 * policy.window + PIECE):
             raise InvalidParameter(
                 "units", units, "small enough for 64-bit sums", "use fewer units or coarser heights"

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tidegate.clock.calendar_rules import Clock, Recurring
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, positive, show, whole
+from tidegate.policy.budget import LARGEST_BUDGET
 
 Integers = npt.NDArray[np.int64]
 
@@ -106,7 +107,7 @@ class Secret:
     def __post_init__(self) -> None:
         put = object.__setattr__
         put(self, "height", positive("height", self.height))
-        put(self, "epsilon", positive("epsilon", self.epsilon))
+        put(self, "epsilon", positive("epsilon", self.epsilon, LARGEST_BUDGET))
         put(self, "duration", whole("duration", self.duration, most=2**40))
         if isinstance(self.intervals, str):
             if self.intervals != "always":

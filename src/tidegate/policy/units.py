@@ -14,7 +14,14 @@ from tidegate import naming
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, one_of, positive, show, whole
 from tidegate.policy import neighbours
-from tidegate.policy.budget import Approximate, Budget, Pure, ZeroConcentrated
+from tidegate.policy.budget import (
+    LARGEST_BUDGET,
+    LARGEST_CHANGE,
+    Approximate,
+    Budget,
+    Pure,
+    ZeroConcentrated,
+)
 
 Matrix = npt.NDArray[np.int64]
 _P = TypeVar("_P", bound="Policy")
@@ -77,18 +84,18 @@ class Policy:
                 "epsilon", self.epsilon, "given, or else rho, but not both", 'write epsilon="1" or rho="0.5"'
             )
         if self.epsilon is not None:
-            put(self, "epsilon", positive("epsilon", self.epsilon))
+            put(self, "epsilon", positive("epsilon", self.epsilon, LARGEST_BUDGET))
         delta = exact("delta", self.delta)
         if not 0 <= delta < 1:
             raise InvalidParameter("delta", self.delta, "in [0, 1)", 'write for example delta="1e-9"')
         put(self, "delta", delta)
         if self.rho is not None:
-            put(self, "rho", positive("rho", self.rho))
+            put(self, "rho", positive("rho", self.rho, LARGEST_BUDGET))
             if delta:
                 raise InvalidParameter(
                     "delta", self.delta, "absent where rho is given", "drop one of the two"
                 )
-        put(self, "max_change", positive("max_change", self.max_change))
+        put(self, "max_change", positive("max_change", self.max_change, LARGEST_CHANGE))
         for field, allowed in (("adjacency", ("add-remove", "replace")), ("mobility", ("moving", "fixed"))):
             one_of(field, getattr(self, field), allowed, f"write {field}={allowed[0]!r}")
         if not isinstance(self.signed, bool):

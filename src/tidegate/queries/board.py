@@ -27,7 +27,7 @@ class Board:
     >>> import numpy as np, tidegate as tg
     >>> from tidegate.queries import Board, Jump, WindowSum
     >>> board = Board({"hour": WindowSum(1, 12), "day": WindowSum(1, 288), "jump": Jump(1, 6, threshold=40)})
-    >>> run = tg.mechanisms.PeGaSus(tg.Event(epsilon="1")).start()
+    >>> run = tg.open(tg.mechanisms.PeGaSus(tg.Event(epsilon="1")))
     >>> answers = board.push(run.push(7))
     >>> sorted(answers), board.failures
     (['day', 'hour', 'jump'], {})

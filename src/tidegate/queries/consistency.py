@@ -99,7 +99,7 @@ class Consistent:
     --------
     >>> import tidegate as tg
     >>> tree = Hierarchy.balanced(4)
-    >>> run = tg.mechanisms.HierarchicalPeGaSus(tg.Event(epsilon="1"), hierarchy=tree).start()
+    >>> run = tg.open(tg.mechanisms.HierarchicalPeGaSus(tg.Event(epsilon="1"), hierarchy=tree))
     >>> consistent = Consistent(tree).push_batch(run.push_batch(np.full((10, 4), 30)))
     >>> bool(np.allclose(consistent, tree.sum(consistent[:, list(tree.leaves)]))), bool((consistent >= 0).all())
     (True, True)

@@ -44,7 +44,7 @@ class Jump(_Alarm):
     Examples
     --------
     >>> import numpy as np, tidegate as tg
-    >>> run = tg.mechanisms.PeGaSus(tg.Event(epsilon="5")).start()
+    >>> run = tg.open(tg.mechanisms.PeGaSus(tg.Event(epsilon="5")))
     >>> releases = run.push_batch(np.repeat([10, 500], 30))
     >>> alarms = Jump(columns=1, window=5, threshold=200).push_batch(releases)
     >>> bool(alarms[31, 0]), bool(alarms[20, 0])
@@ -68,7 +68,7 @@ class LowSignal(_Alarm):
     Examples
     --------
     >>> import numpy as np, tidegate as tg
-    >>> run = tg.mechanisms.PeGaSus(tg.Event(epsilon="5")).start()
+    >>> run = tg.open(tg.mechanisms.PeGaSus(tg.Event(epsilon="5")))
     >>> releases = run.push_batch(np.repeat([500, 0], 30))
     >>> alarms = LowSignal(columns=1, window=5, threshold=250).push_batch(releases)
     >>> bool(alarms[20, 0]), bool(alarms[50, 0])

@@ -58,7 +58,7 @@ class RunningSum(LinearQuery):
 
 
 class Counter(Protocol):
-    """What a counter (or a run of one) says about linear answers from its running sums."""
+    """What a counter says about linear answers from its running sums."""
 
     def deviation_of(self, weights: npt.ArrayLike) -> float:
         """The standard deviation of an answer with these weights."""
@@ -97,7 +97,7 @@ def answer(query: LinearQuery, sums: npt.ArrayLike, counter: Counter, confidence
     sums
         All running sums released so far (T, or T × d), such as ``releases.values``.
     counter
-        The mechanism that released them, or for ClippedSum the run.
+        The mechanism that released them; of ClippedSum, ``mechanism.counter_at(releases.clip[-1])``.
     confidence
         Of the interval.
     """

@@ -17,7 +17,7 @@ class UnitCounts(Question):
     Examples
     --------
     >>> import numpy as np, tidegate as tg
-    >>> run = tg.mechanisms.PeGaSus(tg.Event(epsilon="1"), columns=3).start()
+    >>> run = tg.open(tg.mechanisms.PeGaSus(tg.Event(epsilon="1"), columns=3))
     >>> releases = run.push_batch(np.full((50, 3), 9))
     >>> UnitCounts(columns=3, smoother="average", aggregate=[(0, 1), (2,)]).push_batch(releases).shape
     (50, 2)
@@ -44,7 +44,7 @@ class WindowSum(Question):
     Examples
     --------
     >>> import numpy as np, tidegate as tg
-    >>> run = tg.mechanisms.PeGaSus(tg.Event(epsilon="1")).start()
+    >>> run = tg.open(tg.mechanisms.PeGaSus(tg.Event(epsilon="1")))
     >>> releases = run.push_batch(np.full(50, 9))
     >>> WindowSum(columns=1, window=12).push_batch(releases).shape
     (50, 1)

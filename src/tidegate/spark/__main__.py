@@ -15,8 +15,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.config import Queries, read_queries
+from tidegate.core.postgres_log import is_url
 from tidegate.errors import InvalidParameter, TidegateError, without_secrets
-from tidegate.ledger.postgres_connection import is_url
 from tidegate.servers.kafka import TopicAddress, is_topic
 from tidegate.spark import follow, release
 from tidegate.spark.errors import in_a_sentence

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from tidegate.config import Queries, read_queries
 from tidegate.errors import InvalidParameter
 from tidegate.ingest.errors import UnreadableInput
-from tidegate.runtime import open_streams
+from tidegate.pipeline import open_pipeline
 from tidegate.spark.bounding import condensed, counted, one_map
 from tidegate.spark.errors import in_a_sentence
 from tidegate.spark.native import mapped
@@ -56,13 +56,14 @@ def release(configuration: str | Path | Queries, events: DataFrame, *, begin_ane
             "write how many steps there are, for example count=168",
         )
     reading = reading_of(queries, events, lenient=False)
-    with open_streams(queries, begin_anew=begin_anew) as streams:
-        first = streams.step + 1
+    with open_pipeline(queries, new_stream=begin_anew) as pipeline:
+        (edition,), first = pipeline.editions, pipeline.step + 1
         if first <= last:
             cells = _cells(reading, events, first)
-            for made in blocks(streams.queries, cells, first, last, {"frame": "finite"}, finite=True):
-                streams.advance(made)
-        streams.finish()
+            for made in blocks(edition, cells, first, last, {"frame": "finite"}, finite=True):
+                pipeline.process(edition, made)
+                pipeline.housekeeping()
+        pipeline.finish()
 
 
 def _cells(reading: Reading, events: DataFrame, first: int) -> Cells:

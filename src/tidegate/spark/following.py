@@ -25,7 +25,7 @@ from pyspark.sql import functions as sql
 from tidegate.clock.steps import PublicClock
 from tidegate.config import Queries, read_queries
 from tidegate.errors import InvalidParameter
-from tidegate.runtime import Streams, open_streams
+from tidegate.pipeline import Pipeline, open_pipeline
 from tidegate.spark.bounding import condensed, counted, one_map
 from tidegate.spark.errors import SparkFailed, SpoolLost, in_a_sentence
 from tidegate.spark.native import mapped
@@ -42,8 +42,8 @@ class Follower:
 
     Parameters
     ----------
-    streams
-        The open streams of the configuration.
+    pipeline
+        The stream of the configuration, open.
     reading
         How records are read.
     spool
@@ -55,9 +55,9 @@ class Follower:
     """
 
     def __init__(
-        self, streams: Streams, reading: Reading, spool: Spool, query: str, clock: Callable[[], float]
+        self, pipeline: Pipeline, reading: Reading, spool: Spool, query: str, clock: Callable[[], float]
     ) -> None:
-        self._streams, self._reading, self._spool = streams, reading, spool
+        self._pipeline, self._reading, self._spool = pipeline, reading, spool
         self._query, self._clock = query, clock
         self._known: float | None = None  # whatever had arrived at this time is in the next batch
 
@@ -65,7 +65,7 @@ class Follower:
     def ended(self) -> bool:
         """Whether the last step of all is released."""
         count = self._reading.steps.count
-        return count is not None and self._streams.step >= count
+        return count is not None and self._pipeline.step >= count
 
     def take(self, events: DataFrame, batch: int) -> None:
         """Put a micro-batch into the spool, and release what has closed."""
@@ -78,16 +78,18 @@ class Follower:
         if batch > reached:  # else Spark hands over again what is there already
             self._put(events, batch)
         # the first batch after a start may have been planned by the process before: only the next ones are up to date
-        last = self._streams.step if self._known is None else self._reading.steps.closed_by(self._known)
-        if last > self._streams.step:
+        last = self._pipeline.step if self._known is None else self._reading.steps.closed_by(self._known)
+        if last > self._pipeline.step:
             self._close(last, batch)
         elif self._spool.crowded:
-            self._spool.supersede(batch, self._streams.step, condensed(*self._rows()))
+            self._spool.supersede(batch, self._pipeline.step, condensed(*self._rows()))
         self._known = self._clock()
 
     def _put(self, events: DataFrame, batch: int) -> None:
         steps = self._reading.steps
-        reading = replace(self._reading, first=self._streams.step + 1, furthest=steps.furthest(self._clock()))
+        reading = replace(
+            self._reading, first=self._pipeline.step + 1, furthest=steps.furthest(self._clock())
+        )
         rows = mapped(reading, events)
         several = len(reading.parts) > 1
         if several:
@@ -103,7 +105,7 @@ class Follower:
         """All rows of steps that were not released."""
         unit = "bigint" if self._reading.numbered else "string"
         reading = replace(self._reading, furthest=self._reading.steps.furthest(self._clock()))
-        rows = self._spool.rows(SPOOLED.format(unit=unit)).where(sql.col("step") > self._streams.step)
+        rows = self._spool.rows(SPOOLED.format(unit=unit)).where(sql.col("step") > self._pipeline.step)
         return reading, rows
 
     def _close(self, last: int, batch: int) -> None:
@@ -111,13 +113,14 @@ class Follower:
         reading, rows = self._rows()
         cells = collected(counted(condensed(reading, rows.where(sql.col("step") <= last)), reading))
         position = {"query": self._query, "batch": batch}
-        first = self._streams.step + 1
-        for made in blocks(self._streams.queries, cells, first, last, position, finite=False):
-            self._streams.advance(made)
+        first = self._pipeline.step + 1
+        for made in blocks(self._pipeline.editions[-1], cells, first, last, position, finite=False):
+            self._pipeline.process(self._pipeline.editions[-1], made)
+            self._pipeline.housekeeping()
         if self.ended:
             self._spool.remove()
         else:
-            self._spool.supersede(batch, self._streams.step, condensed(*self._rows()))
+            self._spool.supersede(batch, self._pipeline.step, condensed(*self._rows()))
 
 
 class _Desk:
@@ -195,13 +198,13 @@ def follow(
     reading = reading_of(queries, events, lenient=True)
     now = clock or PublicClock()
     session = events.sparkSession
-    with open_streams(queries, follow=True, clock=now, backfill=backfill, begin_anew=begin_anew) as streams:
+    with open_pipeline(queries, follow=True, clock=now, backfill=backfill, new_stream=begin_anew) as pipeline:
         count = queries.first.steps.count
-        bound = ((streams.position or {}).get("source") or {}).get("query")
-        if count is not None and streams.step >= count:
+        bound = ((pipeline.position or {}).get("source") or {}).get("query")
+        if count is not None and pipeline.step >= count:
             if bound is not None:  # whoever was killed after the last commit has left it
                 Files(session, spool).remove(bound)
-            streams.finish(stopped)
+            pipeline.finish(stopped)
             return
         begun = Files(session, checkpoint).exists("metadata")
         if bound is not None and not begun and not new_checkpoint:
@@ -214,9 +217,9 @@ def follow(
                 Files(session, spool).remove(bound)
             place = Spool(session, f"{spool}/{query.id}")
             place.tidy()
-            follower = Follower(streams, reading, place, query.id, now)
+            follower = Follower(pipeline, reading, place, query.id, now)
             _work(follower, desk, query, stopped or threading.Event())
-        streams.finish(stopped)
+        pipeline.finish(stopped)
 
 
 def _work(follower: Follower, desk: _Desk, query: Any, stopped: threading.Event) -> None:

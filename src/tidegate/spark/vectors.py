@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from pyspark.sql import DataFrame
 
-from tidegate.config import Queries
+from tidegate.config import Config
 from tidegate.ingest import StepBlock
 from tidegate.ingest.aggregate import Mask, Matrix, expanded, valued
 from tidegate.ingest.blocks import block_steps
@@ -28,11 +28,10 @@ def collected(cells: DataFrame) -> Cells:
 
 
 def blocks(
-    queries: Queries, cells: Cells, first: int, last: int, source: Position, *, finite: bool
+    parts: Sequence[Config], cells: Cells, first: int, last: int, source: Position, *, finite: bool
 ) -> Iterator[list[StepBlock]]:
-    """Blocks for each query that end at public steps, for all steps of a range; in the order of the configuration."""
-    names = sorted(part.name for part in queries.parts)
-    size = block_steps(sum(part.query.width for part in queries.parts), follow=not finite)
+    """Blocks for each query, in the order of their names, that end at public steps, for all steps of a range."""
+    size = block_steps(sum(part.query.width for part in parts), follow=not finite)
     order = np.argsort(cells["step"], kind="stable")
     ordered = {name: values[order] for name, values in cells.items()}
     while first <= last:
@@ -40,8 +39,8 @@ def blocks(
         low, high = np.searchsorted(ordered["step"], [first, end + 1])
         found = {name: values[low:high] for name, values in ordered.items()}
         made = []
-        for part in queries.parts:
-            own = found["part"] == names.index(part.name)
+        for number, part in enumerate(parts):
+            own = found["part"] == number
             units, missing = _vectors(
                 part.query,
                 {name: values[own] for name, values in found.items()},

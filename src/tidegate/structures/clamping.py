@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, positive, show
 from tidegate.structures.grid import nearest_units
+from tidegate.structures.kernels.grid import most_extreme
 
 LARGEST = 2**53  # in grid units: beyond it a float64 can no longer tell neighbouring integers apart
 NUMBERS = (Real, Decimal, np.bool_)
@@ -93,3 +94,17 @@ def saturated(values: npt.NDArray[np.float64], bound: Fraction, grid: Fraction) 
     with np.errstate(over="ignore"):
         scaled = np.clip(np.where(np.isnan(values), 0.0, values) * grid.denominator, -most, most)
     return nearest_units(scaled)
+
+
+def summable(rows: npt.NDArray[np.int64], steps: int) -> npt.NDArray[np.int64]:
+    """Grid units of which so many steps add up within 62 bits: cut at a public bound, each by its own value alone.
+
+    Examples
+    --------
+    >>> summable(np.array([[5], [-(2**53)]]), 4096).ravel().tolist() == [5, -(2**50)]
+    True
+    """
+    most = 2**62 // steps
+    if most >= LARGEST or most_extreme(rows.ravel()) <= most:
+        return rows
+    return np.clip(rows, -most, most)

@@ -96,7 +96,7 @@ def check(mechanism: Mechanism, stream: Callable[[int], Any] | None = None) -> N
     Examples
     --------
     >>> import tidegate as tg
-    >>> from tidegate._mechanisms.plain.uniform import Uniform
+    >>> from tidegate.mechanisms.plain.uniform import Uniform
     >>> check(Uniform(tg.WEvent(epsilon="1", w=3), noise="laplace"))
     """
     for each in CHECKS:

@@ -86,7 +86,7 @@ def zero_noise() -> Iterator[Source]:
     --------
     >>> import tidegate as tg
     >>> with zero_noise():
-    ...     tg.mechanisms.Sample(tg.Event(epsilon="1")).start().push(7).values
+    ...     tg.open(tg.mechanisms.Sample(tg.Event(epsilon="1"))).push(7).values
     array([7.])
     """
     with install(ZeroEntropy()) as source:

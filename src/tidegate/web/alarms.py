@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.config import Config, ConfigError
+from tidegate.pipeline.outputs import independent_noise
 from tidegate.queries.standing import Operator
-from tidegate.runtime import Chunk
-from tidegate.runtime.sinks.answers import asked
-from tidegate.runtime.stream import independent_noise
+from tidegate.sinks.answers import asked
+from tidegate.sinks.chunks import Chunk
 
 KEPT = 10_000  # events that are remembered
 Values = npt.NDArray[np.float64]

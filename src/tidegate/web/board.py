@@ -1,4 +1,4 @@
-"""What readers see of one stream: its releases, the newest in memory and older ones from the store."""
+"""What readers see of one stream: its releases, the newest in memory and older ones from the log."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from tidegate.config import Config
 from tidegate.errors import InvalidParameter
-from tidegate.ledger.published import Transcript
-from tidegate.runtime import Chunk
-from tidegate.runtime.chunks import joined, newest
+from tidegate.pipeline.published import Transcript
+from tidegate.sinks.chunks import Chunk, joined, newest
 from tidegate.web.alarms import Alarms
 
 Values = npt.NDArray[np.float64]
@@ -28,7 +27,7 @@ WARM = 1000  # releases that are in memory after a start
 
 
 class Past(Protocol):
-    """Opens the store for reading."""
+    """Opens the log for reading."""
 
     def __call__(
         self, after: int = 0, steps: tuple[int, int] | None = None
@@ -79,7 +78,7 @@ class Board:
     config
         The stream's configuration.
     past
-        Opens the store for reading, for what is no longer in memory.
+        Opens the log for reading, for what is no longer in memory.
     alarms
         What is raised by releases.
     """

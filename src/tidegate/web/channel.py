@@ -6,11 +6,12 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
 from tidegate.config import Config
-from tidegate.runtime import Chunk, Store, Stream
-from tidegate.runtime.chunks import Integers, Values
+from tidegate.pipeline import Pipeline
+from tidegate.sinks.chunks import Chunk, Integers, Values
 from tidegate.web.alarms import read_alarms
 from tidegate.web.board import WARM, Board
 from tidegate.web.encoding import Encoder
@@ -20,7 +21,6 @@ from tidegate.web.hooks import senders
 if TYPE_CHECKING:
     from tidegate.web.driver import Driver
 
-BOARD = "the service's board"  # among the sinks of a store: what follows from all releases
 REMEMBER_EVERY = 1000  # releases
 _FORMAT = 1  # of what is remembered; another where the same releases lead to something else
 
@@ -32,76 +32,87 @@ class Channel:
     ----------
     driver
         Who drives the stream.
-    query
-        The query's name; empty where the stream has one only.
     config
-        Its configuration.
-    stream
-        The query at work.
+        The query.
+    pipeline
+        The stream at work.
+    listed
+        Whether the stream has several queries, so that this one has an address of its own.
     """
 
-    def __init__(self, driver: Driver, query: str, config: Config, stream: Stream) -> None:
-        self.driver, self.query, self.config = driver, query, config
+    def __init__(self, driver: Driver, config: Config, pipeline: Pipeline, *, listed: bool) -> None:
+        self.driver, self.config = driver, config
+        self.query = query = config.name if listed else ""
         self.name = f"{driver.name}/{query}" if query else driver.name  # as in addresses
-        self.part, self.account = stream.store.part, stream.store.account
-        self.unit = self.account.unit
-        self.limit = self.account.unit * self.account.units
-        self.adds = bool(self.account.rule.adds)
-        self.revises = stream.revises
-        self._store: Store | None = None
+        released = pipeline.released[config.name]
+        self.scope, self.unit, self.adds = released.scope, released.unit, released.adds
+        self.limit = released.unit * released.units
+        self.revises = config.mechanism.revises
+        self.log = pipeline.identity
+        self.step = 0  # the last one that was committed
+        self.spent = Fraction(0)  # in the last window
+        self._pipeline = pipeline
         names = tuple(part.name for part in driver.queries.parts) if query else ()
         self.board = Board(config, self._past, read_alarms(config, query, names))
         self.encoder = Encoder(driver.name, config, self.unit, query)
-        self._load(stream.store)
+        self._load(pipeline)
         self.feed = Feed(self.board, self.encoder)
         beside = config.path.with_suffix(f".{query}.hooks.json" if query else ".hooks.json")
         self.senders = list(senders(self.board.alarms.hooks, self.board, self.encoder, driver.key, beside))
-        self.spent = self.account.spent()  # in the last window
 
-    def _load(self, store: Store) -> None:
-        """Take up what was released: from what the ledger remembers of this board, or else from the first release on."""
-        archives, last = self.driver.archives, store.progress.number
-        self._remembered, known = store.sink(BOARD)
+    def _load(self, pipeline: Pipeline) -> None:
+        """Take up what was released: from what was noted of this board, or else from the first release on."""
+        released, known = pipeline.released[self.config.name], pipeline.spool.note(self._note)
+        self._remembered = 0
         # a standing question may depend on all releases, and other alarms have another past
         if known is None or known["key"] != self._key or self.board.alarms.standing:
-            self._remembered = 0
-            self.board.load(archives.chunks(store))
+            self.board.load(released.chunks())
         else:
-            begin = max(0, min(self._remembered, last - WARM))
-            self.board.resume(self._remembered, known, archives.chunks(store, begin))
+            self._remembered = known["number"]
+            begin = max(0, min(self._remembered, released.number - WARM))
+            self.board.resume(self._remembered, known, released.chunks(begin))
+
+    @property
+    def _note(self) -> str:
+        """Under which name the spool knows the board: numbers of releases begin again with each scope."""
+        return f"board/{self.config.name}/{self.scope.number}"
 
     @property
     def _key(self) -> str:
         words = json.dumps([_FORMAT, self.encoder.stream, self.board.alarms.key])
         return hashlib.sha256(words.encode()).hexdigest()
 
-    def remember(self, store: Store, *, least: int = 1) -> None:
-        """Keep in the ledger what follows from all releases, so that the next start need not read them.
+    def remember(self, pipeline: Pipeline, *, least: int = 1) -> None:
+        """Note what follows from all releases, so that the next start need not read them.
 
         Parameters
         ----------
-        store
-            Open for writing, by the thread that drives the stream.
+        pipeline
+            The stream, open; only the thread that drives it notes anything.
         least
             How many releases must have come since.
         """
         if self.board.number - self._remembered >= least:
-            with store.transaction():
-                store.put_sink(BOARD, self.board.number, {"key": self._key, **self.board.summary()})
+            noted: dict[str, Any] = {
+                "key": self._key,
+                "number": self.board.number,
+                **self.board.summary(),
+            }
+            pipeline.spool.put_note(self._note, noted)
             self._remembered = self.board.number
 
     @contextmanager
     def _past(self, after: int = 0, steps: tuple[int, int] | None = None) -> Iterator[Iterator[Chunk]]:
-        with self.driver.reader() as ledger:
-            store, archives = Store(ledger, part=self.part), self.driver.archives
-            found = archives.chunks(store, after) if steps is None else archives.between(store, *steps)
+        with self.driver.reader() as reader:
+            released = reader.released[self.config.name]
+            found = released.chunks(after) if steps is None else released.between(*steps)
             yield self.driver.unless_stopped(found)
 
     def spent_by(self, steps: Integers) -> Values:
-        """What the window that ends at each of some steps has spent, as the ledger has it."""
-        with self.driver.reader() as ledger:
-            units = self.driver.archives.window_units(Store(ledger, part=self.part), steps).astype("f8")
-        return units * float(self.unit)
+        """What the window that ends at each of some steps has spent, as the log has it."""
+        with self.driver.reader() as reader:
+            units = reader.released[self.config.name].spent_by(steps)
+        return units.astype("f8") * float(self.unit)
 
     @property
     def map(self) -> bytes | None:
@@ -109,25 +120,33 @@ class Channel:
         areas = self.driver.areas
         return self.driver.map if not self.query or areas.intersection(self.board.labels) else None
 
-    def take_up(self, stream: Stream) -> None:
-        """Go on after a failure, with what was committed and not yet seen."""
-        self.account, self._store = stream.store.account, stream.store
-        for chunk in self.driver.archives.chunks(stream.store, self.board.number):
+    def resume(self, pipeline: Pipeline) -> None:
+        """Follow a stream that was opened, from what was committed and not yet seen."""
+        self._pipeline, released = pipeline, pipeline.released[self.config.name]
+        self.log = pipeline.identity
+        for chunk in released.chunks(self.board.number):
             self.released(chunk)
-        self.spent = self.account.spent()
+        self._measure()
+        if pipeline.session.closed:  # it has ended, and its account was not opened again
+            self.spent = released.spent * self.unit
 
-    # what the stream tells its watcher ----------------------------------------------------------------------
+    def _measure(self) -> None:
+        session = self._pipeline.session
+        self.step, self.spent = session.steps[self.config.name], session.spent[self.config.name] * self.unit
+
+    # what the pipeline tells its observer -------------------------------------------------------------------
 
     def released(self, chunk: Chunk) -> None:
         """Releases were committed."""
+        self._measure()
+        if not len(chunk):  # a step of which nothing is said, while windows hold what an ended query has read
+            return
         self.board.add(chunk)
         self.feed.publish()
         for sender in self.senders:
             sender.wake()
-        self.spent = self.account.spent()
         self.driver.released(self, chunk)
-        if self._store is not None:
-            self.remember(self._store, least=REMEMBER_EVERY)
+        self.remember(self._pipeline, least=REMEMBER_EVERY)
 
     def waiting(self, sentence: str) -> None:
         """A sink cannot be reached, or can again."""

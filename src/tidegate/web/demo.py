@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from tidegate.config import Config, parse_config
+from tidegate.config import parse_config
+from tidegate.config.queries import one
 from tidegate.datasets.streams import Events, campus
-from tidegate.runtime import open_stream
+from tidegate.pipeline import open_pipeline
 from tidegate.web.service import Settings, serve
 from tidegate.web.tokens import Tokens
 
@@ -161,12 +162,15 @@ def _release_past(folder: Path, events: Events) -> None:
     """Two weeks at once, so that there is something to look at."""
     past = events.times < events.start + PAST * events.length
     _frame(events, past).write_parquet(folder / "past.parquet")
-    config: Config = parse_config(_text(events, "past.parquet", follow=False), folder / "past.toml")
+    config = parse_config(_text(events, "past.parquet", follow=False), folder / "past.toml")
     config = replace(config, source=replace(config.source, complete=True))  # made up
-    with open_stream(config, sink=False) as stream:
-        intake = config.open(None, follow=False)
-        with contextlib.closing(intake):
-            stream.drive(intake)
+    queries = one(config)
+    with (
+        open_pipeline(queries, sink=False) as pipeline,
+        contextlib.closing(queries.open(None, follow=False)) as intake,
+    ):
+        pipeline.drive(intake)
+        pipeline.checkpoint()  # and not finish: the stream continues, live
 
 
 def _frame(events: Events, chosen: npt.NDArray[np.bool_], shift: int = 0) -> pl.DataFrame:
@@ -191,7 +195,7 @@ def _send(events: Events, clock: FastClock, address: str, token: str, ending: th
         shift = rounds * length
         chosen = (events.times + shift >= sent) & (events.times + shift < until)
         body = io.BytesIO()
-        _frame(events, chosen, shift).write_ipc(body)
+        _frame(events, chosen, shift).write_csv(body)
         number += 1
         if _post(f"{address}streams/campus/events", body.getvalue(), token, f"campus-{number}", ending):
             sent = until
@@ -200,7 +204,7 @@ def _send(events: Events, clock: FastClock, address: str, token: str, ending: th
 def _post(address: str, body: bytes, token: str, key: str, ending: threading.Event) -> bool:
     headers = {
         "Authorization": f"Bearer {token}",
-        "Content-Type": "application/vnd.apache.arrow.file",
+        "Content-Type": "text/csv",
         "Idempotency-Key": key,
     }
     request = urllib.request.Request(address, body, headers, method="POST")

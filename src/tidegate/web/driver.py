@@ -11,14 +11,17 @@ from pathlib import Path
 
 from tidegate.clock.steps import PublicClock
 from tidegate.config import Config, Queries
-from tidegate.errors import InvalidParameter, LedgerError, TidegateError
+from tidegate.core.commit import Row
+from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.ingest import Intake
-from tidegate.ledger.durable import DurableLedger
-from tidegate.ledger.published import signing_key
-from tidegate.runtime import Chunk, Streams, open_streams
-from tidegate.runtime.archives import Archives
-from tidegate.runtime.journal import log
-from tidegate.runtime.store import open_durable
+from tidegate.pipeline import Pipeline, open_pipeline
+from tidegate.pipeline.archive import Archives
+from tidegate.pipeline.journal import log
+from tidegate.pipeline.logs import LogReader
+from tidegate.pipeline.published import signing_key
+from tidegate.pipeline.reading import Reading, archives_of
+from tidegate.pipeline.spool import Spool
+from tidegate.sinks.chunks import Chunk
 from tidegate.web.channel import Channel
 
 Clock = Callable[[], float]
@@ -51,6 +54,45 @@ def areas_of(content: bytes | None) -> set[str]:
     features = [] if content is None else json.loads(content)["features"]
     named = (each.get("properties") for each in features if isinstance(each, dict))
     return {str(each.get("name")) for each in named if isinstance(each, dict)}
+
+
+class LogDoor:
+    """The log of a stream for reading, beside the pipeline that writes it; nothing of it is read before it is asked for.
+
+    Parameters
+    ----------
+    pipeline
+        The stream as it was opened: its queries and their scopes, which stay the same while it runs.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        queries, scopes = pipeline.queries, pipeline.session.scopes
+        self.identity = pipeline.identity
+        self.log = LogReader(queries.ledger)
+        try:
+            self._spool = Spool(self.log, queries.ledger)
+            folder = archives_of(queries.first)
+            self.archives = Archives(self.log, self._spool, folder, queries.first.run.keep)
+            self._reading = Reading(pipeline.parts, pipeline.mechanisms, scopes, self._spool, self.archives)
+        except BaseException:
+            self.log.close()
+            raise
+        self.released = self._reading.released
+
+    def refresh(self) -> None:
+        """Read what was committed since."""
+        for _ in self._reading.commits():
+            pass
+
+    @property
+    def last(self) -> Row:
+        """The last commit that was read."""
+        return next(self.log.rows(self._reading.next - 1))
+
+    def close(self) -> None:
+        """Let go of the log."""
+        self._spool.close()
+        self.log.close()
 
 
 class Driver:
@@ -86,11 +128,9 @@ class Driver:
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
         self._intake: Intake | None = None
-        self._streams: Streams | None = None
+        self._pipeline: Pipeline | None = None
         self._reading = threading.Lock()
-        self._reader: DurableLedger | None = None
-        archives = config.run.archives
-        self.archives = Archives(None if archives is None else Path(config.locate(archives)))
+        self._door: LogDoor | None = None
         self._open()
 
     @property
@@ -111,49 +151,50 @@ class Driver:
         return next(iter(self.channels.values()))
 
     def _open(self) -> None:
-        """Open the stream, which refuses what is wrong with it, and take up what it has released."""
+        """Open the stream, which refuses what is wrong with it, and take up what it has released.
+
+        After a failure this is the only way to continue: a session that failed never computes again.
+        """
         # standard output is no place for the releases of a service that logs
         sink = self.config.sink.location != "-"
-        streams = open_streams(
+        pipeline = open_pipeline(
             self.queries, follow=self.live, sink=sink, backfill=self.backfill, clock=self.clock
         )
-        self._streams = streams
+        self._pipeline = self._opened = pipeline
         try:
-            folder = self.archives.folder
-            if folder is not None:
-                streams.archive_into(folder, keep=self.config.run.keep)
+            self._close_door()  # a log from which nothing was released was removed, and is another one now
             if not self.channels:
-                self.queries = streams.queries
-                self.archives.check(streams.ledger)
                 self.key = signing_key(self.config.path.with_suffix(".key"))
-                self.channels = self._channels(streams)
-            for channel, stream in zip(self.channels.values(), streams.streams, strict=True):
-                stream.watcher = channel
-                channel.take_up(stream)
+                self.channels = {
+                    part.name: Channel(self, part, pipeline, listed=self.queries.listed)
+                    for part in self.queries.parts
+                }
+            for name, channel in self.channels.items():
+                pipeline.observers[name] = channel
+                channel.resume(pipeline)
         except BaseException:
             self._close()
             raise
 
-    def _channels(self, streams: Streams) -> dict[str, Channel]:
-        opened = zip(streams.queries.parts, streams.streams, strict=True)
-        listed = streams.queries.listed
-        return {
-            config.name: Channel(self, config.name if listed else "", config, stream)
-            for config, stream in opened
-        }
-
     @contextmanager
-    def reader(self) -> Iterator[DurableLedger]:
-        """The ledger's database for reading, opened once; one reader at a time."""
+    def reader(self) -> Iterator[LogDoor]:
+        """The log for reading, opened once; one reader at a time."""
         with self._reading:
-            if self._reader is None:
-                self._reader = open_durable(self.config.ledger, read_only=True)
+            if self._door is None:
+                self._door = LogDoor(self._opened)
             try:
-                yield self._reader
-            except LedgerError:
-                self._reader.close()  # for example because a server has gone away
-                self._reader = None
+                self._door.refresh()
+                yield self._door
+            except TidegateError:
+                self._door.close()  # for example because a server has gone away
+                self._door = None
                 raise
+
+    def _close_door(self) -> None:
+        with self._reading:
+            if self._door is not None:
+                self._door.close()
+                self._door = None
 
     def unless_stopped(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         """The same releases, until the service is asked to stop: nobody waits for a reader then."""
@@ -185,11 +226,7 @@ class Driver:
             self._thread.join(STOPPING)
         else:
             self._close()
-        with self._reading:
-            if self._reader is not None:
-                self._reader.close()
-                self._reader = None
-            self.archives.close()
+        self._close_door()
 
     @property
     def ended(self) -> bool:
@@ -201,8 +238,8 @@ class Driver:
     @property
     def backlog(self) -> int | None:
         """How many committed releases a sink lacks; None while the stream is closed."""
-        streams = self._streams
-        return None if streams is None else max((each["backlog"] for each in streams.backlogs), default=0)
+        pipeline = self._pipeline
+        return None if pipeline is None else max((each["backlog"] for each in pipeline.backlogs), default=0)
 
     @property
     def steps_behind(self) -> int | None:
@@ -230,8 +267,8 @@ class Driver:
 
     @property
     def step(self) -> int:
-        """The last step that was released."""
-        return self.first.board.step
+        """The last step that was committed."""
+        return self.first.step
 
     @property
     def clients(self) -> int:
@@ -253,7 +290,7 @@ class Driver:
         while not self._stop.is_set():
             begun = time.monotonic()
             try:
-                if self._streams is None:
+                if self._pipeline is None:
                     self._open()
                 self._drive()
                 break
@@ -271,38 +308,38 @@ class Driver:
             self._become("stopped")
 
     def _drive(self) -> None:
-        streams = self._streams
-        assert streams is not None
-        intake = self._intake = self.open_intake(streams)
+        pipeline = self._pipeline
+        assert pipeline is not None
+        intake = self._intake = self.open_intake(pipeline)
         if self._stop.is_set():
             return
         self._become("running")
         intake.source.tell = lambda sentence: log("source.says", stream=self.name, sentence=sentence)
-        log("stream.started", stream=self.name, step=streams.step)
+        log("stream.started", stream=self.name, step=pipeline.step)
         try:
-            streams.drive(intake)
-            streams.finish()
+            pipeline.drive(intake)
+            pipeline.finish(self._stop)
         finally:
             self._intake = None
             intake.close()
         if not self._stop.is_set():
             self._become("ended")
-            log("stream.ended", stream=self.name, step=streams.step)
+            log("stream.ended", stream=self.name, step=pipeline.step)
 
-    def open_intake(self, streams: Streams) -> Intake:
+    def open_intake(self, pipeline: Pipeline) -> Intake:
         """Where the stream's steps come from."""
-        return self.queries.open(streams.position, follow=self.live, clock=self.clock)
+        return self.queries.open(pipeline.position, follow=self.live, clock=self.clock)
 
     def _close(self) -> None:
-        streams, self._streams = self._streams, None
-        if streams is not None:
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is not None:
             try:
-                for channel, stream in zip(self.channels.values(), streams.streams, strict=False):
-                    channel.remember(stream.store)
+                for channel in self.channels.values():
+                    channel.remember(pipeline)
             except Exception as error:  # the next start reads all releases instead
                 log("stream.not_remembered", stream=self.name, kind=type(error).__name__)
             try:
-                streams.close()
+                pipeline.close()
             except Exception as error:
                 log("stream.close_failed", stream=self.name, kind=type(error).__name__)
 
@@ -318,7 +355,7 @@ class Driver:
     def released(self, channel: Channel, chunk: Chunk) -> None:
         """Releases of a query were committed."""
         self.committed = time.time()
-        step = int(chunk.step.max()) if len(chunk) else channel.board.step
+        step = int(chunk.step.max())
         steps = channel.config.steps  # each edition of a step has its own lateness
         assert isinstance(steps.lateness, int)
         closed = steps.boundary(step + 1) / 1e6 + steps.lateness

@@ -16,7 +16,7 @@ import polars as pl
 from tidegate.config import Config
 from tidegate.exact import show
 from tidegate.releases import Status
-from tidegate.runtime.chunks import CONFIDENCE
+from tidegate.sinks.chunks import CONFIDENCE
 from tidegate.web.board import Board, Selection, bounds
 
 FORMATS = {

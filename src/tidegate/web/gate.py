@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -10,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidegate.errors import TidegateError
-from tidegate.runtime.journal import log
+from tidegate.pipeline.journal import log
 from tidegate.web import limits
 from tidegate.web.answers import CROWDED, Refused, answer
 from tidegate.web.connections import peer
@@ -44,11 +45,17 @@ class Crowded(Exception):
     """There is no room for more of an answer; a reader of the live feed comes back where it was."""
 
 
+# what a page of somebody else may read: neither where events are sent nor where tokens are needed
+SHARED = re.compile(r"/streams(/.*)?|/openapi\.json")
+EMBEDDED = re.compile(r"/embed/.*|/streams/.*/chart\.svg")
+
+
 class _Answering:
     """An answer on its way: in slices, and counted for its reader until the last of them is handed over."""
 
     def __init__(self, gate: Gate, scope: Scope, send: Send) -> None:
         self._gate, self._send = gate, send
+        self._headers = gate.headers(scope)
         self._peer = peer(scope["client"][0] if scope.get("client") else "")
         self.start: Message | None = None  # held back until there is room for what follows it
         self.begun = False
@@ -56,7 +63,7 @@ class _Answering:
     async def send(self, message: Message) -> None:
         """Send a part of an answer."""
         if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", []), *self._gate.headers]
+            message["headers"] = [*message.get("headers", []), *self._headers]
             self.start = message
             return
         body, more = message.get("body", b""), message.get("more_body", False)
@@ -88,13 +95,41 @@ class Gate:
         to this machine is kept out by it.
     readers
         Room for answers that readers have not yet taken.
+    cors
+        Origins whose scripts may read what is public; "*" for all.
+    embed
+        Origins whose pages may show charts; "*" for all.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str] | None = None, readers: Room | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: Iterable[str] | None = None,
+        readers: Room | None = None,
+        *,
+        cors: Sequence[str] = (),
+        embed: Sequence[str] = (),
+    ) -> None:
         self.app = app
         self.readers = readers or Room(limits.MOST_ANSWERS)
         self.hosts = None if hosts is None else frozenset(hosts)
-        self.headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+        self.cors, self.embed = tuple(cors), tuple(embed)
+
+    def headers(self, scope: Scope) -> list[tuple[bytes, bytes]]:
+        """The headers of an answer, by its path and by who asks."""
+        found, path = dict(HEADERS), scope["path"]
+        if self.embed and EMBEDDED.fullmatch(path):
+            ancestors = f"frame-ancestors {' '.join(self.embed)}"
+            found["Content-Security-Policy"] = POLICY.replace("frame-ancestors 'none'", ancestors)
+            found["Cross-Origin-Resource-Policy"] = "cross-origin"
+        asked = dict(scope["headers"])
+        if self.cors and scope["method"] in ("GET", "HEAD") and SHARED.fullmatch(path):
+            found["Vary"] = "Origin"
+            origin = asked.get(b"origin", b"").decode("latin-1")
+            if b"authorization" not in asked and ("*" in self.cors or origin in self.cors):
+                found["Access-Control-Allow-Origin"] = "*" if "*" in self.cors else origin
+                found["Access-Control-Expose-Headers"] = "ETag"
+        return [(name.lower().encode(), value.encode()) for name, value in found.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""

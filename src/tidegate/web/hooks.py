@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tidegate.ledger.published import public_text
-from tidegate.runtime.files import replacing
-from tidegate.runtime.journal import log
+from tidegate.pipeline.journal import log
+from tidegate.pipeline.published import public_text
+from tidegate.sinks.files import replacing
 from tidegate.web.alarms import Hook
 from tidegate.web.board import Board
 from tidegate.web.encoding import Encoder

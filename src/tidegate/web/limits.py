@@ -1,4 +1,4 @@
-"""What the service may use of its machine; docs/operation.md has the table of what grows with what."""
+"""What the service may use of its machine; docs/operating/resources.md has the table of what grows with what."""
 
 from __future__ import annotations
 

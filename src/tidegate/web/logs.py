@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tidegate.runtime.journal import log
+from tidegate.pipeline.journal import log
 
 
 @contextmanager

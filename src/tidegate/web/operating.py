@@ -11,8 +11,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tidegate.config import Queries
+from tidegate.core.verify import Verification
 from tidegate.exact import show
-from tidegate.runtime.store import verify_target
+from tidegate.pipeline.reading import read_stream
 from tidegate.web.answers import JSON, Route, answer, read_query, reads
 from tidegate.web.channel import Channel
 from tidegate.web.driver import Driver
@@ -59,7 +61,7 @@ class Operating:
                 "POST",
                 "/operator/streams/{name}/verify",
                 self.verify,
-                "Replay the whole ledger and say whether every window kept its budget.",
+                "Recompute the whole log and say whether every window kept its budget.",
                 role="operator",
                 parameters=(NAME,),
                 answers={200: (JSON, "The verdict.")},
@@ -81,16 +83,21 @@ class Operating:
 
     async def verify(self, request: Request) -> Response:
         """Verification on demand; the stream goes on meanwhile."""
-        verdict = await run_in_threadpool(verify_target, self._driver(request).config.ledger)
-        found = {
-            "ok": verdict.ok,
-            "verdict": str(verdict),
-            "rows": verdict.rows,
-            "steps": verdict.steps,
-            "head": verdict.head,
-            "fullest_window": {"spent": show(verdict.spent), "steps": list(verdict.place)},
+        found = await run_in_threadpool(verify_stream, self._driver(request).queries)
+        facts = {
+            "ok": found.ok,
+            "verdict": str(found),
+            "commits": found.commits,
+            "step": found.step,
+            "head": found.head.hex(),
         }
-        return answer(found, headers={"Cache-Control": "no-store"})
+        return answer(facts, headers={"Cache-Control": "no-store"})
+
+
+def verify_stream(queries: Queries) -> Verification:
+    """Recompute the log of a stream, beside whoever reads or writes it, as far as it has got."""
+    with read_stream(queries) as stream:
+        return stream.verify()
 
 
 def together(driver: Driver) -> dict[str, Any]:

@@ -23,6 +23,7 @@ TITLES = {
     "home": "Streams",
     "view": "Stream",
     "operator": "Operator",
+    "embed": "Chart",
 }  # of pages, each with a script of its name
 
 
@@ -33,20 +34,23 @@ class Pages:
     ----------
     reading
         The public handlers, which know the streams.
+    embedded
+        Whether pages of others may show charts in a frame.
     """
 
-    def __init__(self, reading: Reading) -> None:
-        self.reading = reading
+    def __init__(self, reading: Reading, *, embedded: bool = False) -> None:
+        self.reading, self.embedded = reading, embedded
         folder = resources.files("tidegate.web") / "static"
         self.files = {
             entry.name: entry.read_bytes()
             for entry in folder.iterdir()
             if entry.is_file() and "." + entry.name.rpartition(".")[2] in TYPES
         }
-        frame = self.files.pop("frame.html").decode()
+        frame, bare = (self.files.pop(name).decode() for name in ("frame.html", "embed_frame.html"))
         for script, title in TITLES.items():
+            around = bare if script == "embed" else frame
             main = self.files[f"{script}.html"].decode()
-            page = frame.replace("{title}", title).replace("{script}", script).replace("{main}", main)
+            page = around.replace("{title}", title).replace("{script}", script).replace("{main}", main)
             self.files[f"{script}.html"] = page.encode()
 
     @property
@@ -56,6 +60,8 @@ class Pages:
             Path("/", self.home),
             Path("/view/{name}", self.view),
             Path("/view/{name}/{query}", self.view),
+            Path("/embed/{name}", self.embed),
+            Path("/embed/{name}/{query}", self.embed),
             Path("/operator", self.operator),
             Path("/static/{file}", self.file),
             Path("/favicon.ico", self.icon),
@@ -72,6 +78,16 @@ class Pages:
             return RedirectResponse(f"/view/{driver.first.name}")
         self.reading.find(request)
         return self._send(request, "view.html")
+
+    async def embed(self, request: Request) -> Response:
+        """The chart of one stream, or of one of its queries, for a frame in a page of somebody else."""
+        if not self.embedded:
+            raise Refused(404, "charts are not embedded here; the service is started with --embed for that.")
+        driver = self.reading.driver(request)
+        if driver.queries.listed and "query" not in request.path_params:
+            return RedirectResponse(request.url.replace(path=f"/embed/{driver.first.name}"))
+        self.reading.find(request)
+        return self._send(request, "embed.html")
 
     async def operator(self, request: Request) -> Response:
         """The operator's page; it asks for a token and shows nothing without one."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import io
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -20,11 +19,9 @@ from tidegate.ingest.several import read_rows
 from tidegate.ingest.sources.text import CsvDialect, JsonDialect
 from tidegate.ingest.times import TimeReader
 from tidegate.web import limits
-from tidegate.web.arrow import MAGIC, USABLE, Excess, Outline, Refusal
 
 NDJSON, CSV = "application/x-ndjson", "text/csv"
-ARROW = ("application/vnd.apache.arrow.stream", "application/vnd.apache.arrow.file")
-TYPES = (NDJSON, CSV, *ARROW)
+TYPES = (NDJSON, CSV)
 MOST_SENT = 32 * 2**20  # bytes of a body as it comes
 MOST_BYTES = min(128 * 2**20, limits.MEMORY // 32)  # bytes of a body when it is unpacked
 # records times columns that are read of them: each takes 16 bytes, however short it is
@@ -129,14 +126,9 @@ class Parser:
 
     def parse(self, kind: str, body: bytes) -> pl.DataFrame:
         """The needed columns of a batch, with times as moments; every record has been checked."""
-        if kind in (NDJSON, CSV) and body.count(b"\n") > self.most_rows:
+        if body.count(b"\n") > self.most_rows:
             raise TooLarge(f"a batch must not have more than {self.most_rows} lines here; send several.")
-        if kind == NDJSON:
-            frame, line = self._json(body)
-        elif kind == CSV:
-            frame, line = self._csv(body)
-        else:
-            frame, line = self._arrow(body)
+        frame, line = self._json(body) if kind == NDJSON else self._csv(body)
         if not len(frame):
             return self._moments(frame.head(0))
         _, typed = self._check(frame)
@@ -194,23 +186,6 @@ class Parser:
             raise BadBatch("it does not have the fields of the header.", line) from None
         return frame, lambda row: _line_of(rest, row, len(frame)) + 1
 
-    def _arrow(self, body: bytes) -> tuple[pl.DataFrame, Callable[[int], int]]:
-        outline = attempt(lambda: _outline(body, self.most_rows), lambda: _unreadable("Arrow"))
-        kinds = {each.name: each.kind for each in outline.columns}
-        wrong = BadBatch("a column has a type that cannot be used; send text, numbers or timestamps.")
-        for name in self.columns:
-            if name not in kinds:
-                raise BadBatch(f"the batch has no column {name!r}.")
-            if kinds[name] not in USABLE:
-                raise wrong
-        frame = attempt(lambda: _read_arrow(body, self.columns), lambda: _unreadable("Arrow"))
-        others = [name for name in self.columns if name != self.config.schema.time]
-        if any(frame[name].dtype.is_temporal() for name in others):
-            raise wrong
-        return attempt(
-            lambda: frame.with_columns(pl.col(others).cast(pl.String)), lambda: wrong
-        ), lambda row: row + 1
-
     # records ------------------------------------------------------------------------------------------------
 
     def _check(self, frame: pl.DataFrame) -> tuple[str | None, pl.DataFrame | None]:
@@ -240,26 +215,6 @@ def _missing(field: pl.Series) -> pl.Series:
 
 def _lacking(name: str) -> BadBatch:
     return BadBatch(f"the field {name!r} is missing.")
-
-
-def _outline(body: bytes, most_rows: int) -> Outline:
-    """The columns of an Arrow batch that is not too large to be read."""
-    try:
-        outline = Outline(body)
-        outline.check(most_rows, MOST_BYTES)
-    except Excess as error:
-        raise TooLarge(str(error)) from None
-    except Refusal as error:
-        raise BadBatch(str(error)) from None
-    return outline
-
-
-def _read_arrow(body: bytes, columns: tuple[str, ...]) -> pl.DataFrame:
-    reader = pl.read_ipc if body.startswith(MAGIC) else pl.read_ipc_stream
-    try:
-        return reader(io.BytesIO(body), columns=list(columns)).select(columns)
-    except (OSError, MemoryError):  # no file and no memory fails here, but what the body says of itself
-        raise ValueError from None
 
 
 def _first_bad_line(body: bytes, read: Callable[[bytes], object]) -> int:

@@ -18,8 +18,8 @@ from tidegate.ingest import Intake
 from tidegate.ingest.blocks import MOST_CELLS, StepBlock
 from tidegate.ingest.held import Held
 from tidegate.ingest.several import needed
-from tidegate.runtime import Streams
-from tidegate.runtime.journal import log
+from tidegate.pipeline import Pipeline
+from tidegate.pipeline.journal import log
 from tidegate.web import limits
 from tidegate.web.driver import Clock, Driver
 from tidegate.web.parsing import Parser
@@ -114,10 +114,10 @@ class PostedDriver(Driver):
         config = queries.first
         lateness = config.steps.lateness
         assert isinstance(lateness, int)
-        assert self._streams is not None
+        assert self._pipeline is not None
         keep = 2 * step_length(config) + lateness
         rows = sum(part.query.width if part.query.wide else 1 for part in queries.parts)
-        self.spool = Spool(spool_folder(config), self._streams.step, keep, self._damaged, rows)
+        self.spool = Spool(spool_folder(config), self._pipeline.step, keep, self._damaged, rows)
 
     def _damaged(self, sentence: str) -> None:
         self.damage = sentence
@@ -128,16 +128,16 @@ class PostedDriver(Driver):
         """Events arrive by HTTP."""
         return True
 
-    def open_intake(self, streams: Streams) -> Intake:
+    def open_intake(self, pipeline: Pipeline) -> Intake:
         """The spool's events."""
         config = self.config
-        self.spool.forget(streams.step)
+        self.spool.forget(pipeline.step)
         intake = PostedIntake(
             SpoolSource(self.spool, self.parser.columns),
             config.schema,
             config.steps,
             self.queries.counted,
-            position=streams.position,
+            position=pipeline.position,
             follow=True,
             clock=self.clock,
         )

@@ -1,15 +1,17 @@
-"""The account of a stream for everybody: charges without values, and a head that is signed."""
+"""The log of a stream for everybody: charges and digests without values, and a head that is signed."""
 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidegate.ledger.published import PAGE, public_text, published_head
+from tidegate.core.commit import Row
+from tidegate.pipeline.published import COLUMNS, PAGE, public_text, published_head, published_rows
 from tidegate.web.answers import Parameter, Route, answer, read_query, reads
 from tidegate.web.channel import Channel
 from tidegate.web.encoding import numbers
@@ -17,12 +19,11 @@ from tidegate.web.reading import PLACES, Reading
 
 AFTER = Parameter(
     "after",
-    "The number of the last row or release that is known already.",
+    "How many rows or releases are known already.",
     {"type": "integer", "minimum": 0, "maximum": 2**53, "default": 0},
 )
-
-
 RELEASE_CELLS = 200_000  # values in one answer
+PAGE_BYTES = 8 * 2**20  # charges in one answer
 
 
 class Publishing:
@@ -48,14 +49,14 @@ class Publishing:
             reads(
                 f"{place}/account",
                 self.account,
-                "What the account is for and where it stands, signed; or which queries have one.",
+                "Where the log and its releases stand, signed; or which queries have such a head.",
                 "The signed head.",
                 parameters,
             ),
             reads(
                 f"{place}/account/rows",
                 self.rows,
-                f"At most {PAGE:,} rows of the account: which steps were charged how much, and their hashes.",
+                f"At most {PAGE:,} rows of the log: which steps were charged how much, and their hashes.",
                 "The rows.",
                 (*parameters, AFTER),
             ),
@@ -79,15 +80,17 @@ class Publishing:
 
     def _head(self, channel: Channel) -> dict[str, Any]:
         transcript = channel.board.transcript
+        with (
+            channel.driver.reader() as door
+        ):  # it is read after the transcript, so it has all that was released
+            last, identity = door.last, door.identity
         kept = self._heads.get(channel.name)
-        if kept is not None and kept["number"] == transcript.number:  # one signature a release is enough
-            return kept
+        if kept is not None and (kept["commits"], kept["number"]) == (last.number + 1, transcript.number):
+            return kept  # one signature per commit is enough
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        with channel.driver.reader() as ledger:
-            # what was released is in the ledger, so the ledger is read after it
-            found = published_head(
-                ledger, channel.name, now, channel.driver.key, transcript, channel.part.since
-            )
+        found = published_head(
+            identity, last, channel.scope, transcript, stream=channel.name, time=now, key=channel.driver.key
+        )
         self._heads[channel.name] = found
         return found
 
@@ -109,12 +112,12 @@ class Publishing:
         return answer({"columns": columns, "releases": found}, headers={"Cache-Control": "no-cache"})
 
     async def rows(self, request: Request) -> Response:
-        """Rows of the account."""
+        """Rows of the log."""
         after, driver = read_query(request, (AFTER,))["after"], self.reading.find(request).driver
 
         def read() -> list[list[Any]]:
-            with driver.reader() as ledger:
-                return driver.archives.rows(ledger, after)
+            with driver.reader() as door:
+                return published_rows(_page(door.log.rows(after)))
 
         found = await run_in_threadpool(read)
         return answer({"columns": COLUMNS, "rows": found}, headers={"Cache-Control": "no-cache"})
@@ -124,4 +127,11 @@ class Publishing:
         return public_text(self.reading.drivers[name].key)
 
 
-COLUMNS = ["row", "kind", "first", "last", "units", "scope", "parts", "detail", "hash"]
+def _page(rows: Iterable[Row]) -> Iterator[Row]:
+    """The first rows, until they are too large for one answer."""
+    size = 0
+    for row in rows:
+        yield row
+        size += len(row.charges)
+        if size > PAGE_BYTES:
+            return

@@ -17,8 +17,8 @@ from starlette.responses import Response, StreamingResponse
 from tidegate.config import Config
 from tidegate.errors import InvalidParameter
 from tidegate.exact import show
-from tidegate.runtime.chunks import CONFIDENCE
-from tidegate.runtime.wording import Words
+from tidegate.report.wording import Words
+from tidegate.sinks.chunks import CONFIDENCE
 from tidegate.version import __version__
 from tidegate.web import limits
 from tidegate.web.answers import CROWDED, JSON, Parameter, Refused, Route, answer, read_query, reads
@@ -27,6 +27,7 @@ from tidegate.web.channel import Channel
 from tidegate.web.connections import peer
 from tidegate.web.driver import Driver
 from tidegate.web.encoding import FORMATS
+from tidegate.web.picture import MOST_STEPS, chart_svg
 from tidegate.web.room import Room, Turns
 from tidegate.web.words import duration, meaning, step_length
 
@@ -63,6 +64,15 @@ RANGE = (
         "By default what Accept prefers, else json.",
         {"type": "string", "enum": list(FORMATS)},
     ),
+)
+CHART = (
+    Parameter("column", "Which column; the first by default.", {"type": "string"}),
+    Parameter(
+        "steps",
+        "How many of the last steps.",
+        {"type": "integer", "minimum": 1, "maximum": MOST_STEPS, "default": 168},
+    ),
+    Parameter("theme", "The colours.", {"type": "string", "enum": ["light", "dark"], "default": "light"}),
 )
 ANSWER = Parameter("answer", "The answer's name.", {"type": "string"}, place="path")
 AFTER = Parameter(
@@ -141,6 +151,15 @@ class Reading:
                 "The answers.",
                 (*parameters, ANSWER),
                 kinds=("text/csv", "application/x-ndjson"),
+                besides=UNCHANGED,
+            ),
+            reads(
+                f"{place}/chart.svg",
+                self.chart,
+                "The newest values of one column as a picture, each with its interval.",
+                "The picture.",
+                (*parameters, *CHART),
+                kinds=("image/svg+xml",),
                 besides=UNCHANGED,
             ),
             reads(
@@ -254,6 +273,29 @@ class Reading:
 
         return StreamingResponse(sent_on(), 200, headers, media_type=FORMATS[kind])
 
+    async def chart(self, request: Request) -> Response:
+        """One column as a picture."""
+        given, channel = read_query(request, CHART), self.find(request)
+        board = channel.board
+        column = board.labels[0] if given["column"] is None else given["column"]
+        question = {"since": given["steps"], "until": None, "columns": [column], "revision": given["theme"]}
+        tag = entity_tag(channel, "svg", board.number, question)
+        headers = {"ETag": tag, "Cache-Control": "no-cache"}
+        if matches(request.headers.get("if-none-match", ""), tag):
+            return Response(status_code=304, headers=headers)
+
+        def draw() -> bytes:
+            (at,) = board.positions([column])
+            found = board.select(since=max(1, board.step - given["steps"] + 1), columns=[column])
+            return chart_svg(channel.config, found, at, dark=given["theme"] == "dark")
+
+        async with self._turns.turn(peer(request.client.host if request.client else "")), self._making:
+            try:
+                picture = await run_in_threadpool(draw)
+            except InvalidParameter as error:
+                raise Refused(400, str(error)) from None
+        return Response(picture, 200, headers, media_type="image/svg+xml")
+
     async def live(self, request: Request) -> Response:
         """The feed of one stream."""
         after, channel = read_query(request, (AFTER,))["after"], self.find(request)
@@ -321,7 +363,7 @@ def clock_of(channel: Channel) -> dict[str, Any]:
 
 def window_of(config: Config) -> dict[str, Any]:
     """How many steps are protected together, and how long that is."""
-    window = config.policy.window
+    window = config.window
     words = None if window is None else duration(window * step_length(config))
     return {"window": window, "window_words": words}
 
@@ -426,7 +468,9 @@ def preferred(accept: str) -> str:
 def entity_tag(channel: Channel, kind: str, last: int, given: dict[str, Any]) -> str:
     """A strong ETag: what is released never changes, so its last number and the question name the bytes."""
     asked = [given[name] for name in ("since", "until", "columns", "revision")]
-    words = json.dumps([__version__, pl.__version__, channel.name, channel.encoder.stream, kind, last, asked])
+    words = json.dumps(
+        [__version__, pl.__version__, channel.name, channel.log, channel.scope.number, kind, last, asked]
+    )
     return f'"{hashlib.sha256(words.encode()).hexdigest()[:32]}"'
 
 

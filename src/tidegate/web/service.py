@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 from tidegate.config import Config, Queries, read_queries
 from tidegate.config.queries import one
 from tidegate.errors import InvalidParameter, TidegateError
-from tidegate.runtime.journal import log
+from tidegate.pipeline.journal import log
 from tidegate.web import limits
 from tidegate.web.answers import Refused, Route
 from tidegate.web.connections import limited
@@ -38,6 +38,7 @@ from tidegate.web.room import Room
 from tidegate.web.sending import Sending
 from tidegate.web.tokens import Tokens
 
+_ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?")  # as browsers send it
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _LOOPBACK_ADDRESSES = ("127.0.0.1", "::1", "localhost")
 
@@ -56,6 +57,10 @@ class Settings:
         Further names by which it may be called, for example behind a proxy.
     certificate, key
         Files for TLS.
+    cors
+        Origins of pages whose scripts may read what is public; "*" for all.
+    embed
+        Origins of pages that may show charts in a frame; "*" for all. Pictures of charts are then for any page.
     backfill
         Accept that more steps close at once than `catch_up` allows.
     clock
@@ -73,6 +78,8 @@ class Settings:
     names: tuple[str, ...] = ()
     certificate: Path | None = None
     key: Path | None = None
+    cors: tuple[str, ...] = ()
+    embed: tuple[str, ...] = ()
     backfill: bool = False
     clock: Clock | None = field(default=None, repr=False)
 
@@ -107,6 +114,8 @@ class Service:
             raise InvalidParameter(
                 "certificate", "alone", "given together with --key", "give both files or none"
             )
+        for name in ("cors", "embed"):
+            _check_origins(name, getattr(self.settings, name))
         self.drivers = self._open([each if isinstance(each, Queries) else one(each) for each in configs])
         self.readers = Room(limits.MOST_ANSWERS)  # bytes that readers have not yet taken
         self.reading = Reading(self.drivers, self.readers)
@@ -149,11 +158,13 @@ class Service:
         paths = [Path_(route.path, route.handler, methods=[route.method]) for route in ordered]
         handlers: dict[Any, Any] = {Refused: refused, TidegateError: failed, HTTPException: unknown}
         inner = Starlette(
-            routes=[*paths, *Pages(self.reading).paths], exception_handlers=handlers, lifespan=self._lifespan
+            routes=[*paths, *Pages(self.reading, embedded=bool(self.settings.embed)).paths],
+            exception_handlers=handlers,
+            lifespan=self._lifespan,
         )
         inner.router.redirect_slashes = False
         hosts = (*LOOPBACK, *self.settings.names) if self.settings.local or self.settings.names else None
-        return Gate(inner, hosts, self.readers)
+        return Gate(inner, hosts, self.readers, cors=self.settings.cors, embed=self.settings.embed)
 
     @asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
@@ -206,6 +217,18 @@ class Server(uvicorn.Server):
             scheme = "https" if self.config.ssl_certfile else "http"
             host, port = sockets[0].getsockname()[:2]
             self.ready(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}/")
+
+
+def _check_origins(name: str, origins: Sequence[str]) -> None:
+    """Refuse what is no origin: a header would hold it."""
+    for each in origins:
+        if each != "*" and not _ORIGIN.fullmatch(each):
+            raise InvalidParameter(
+                name,
+                each[:80],
+                "* or an origin without a path",
+                f"write for example --{name} https://www.example.org",
+            )
 
 
 def stream_name(queries: Queries) -> str:

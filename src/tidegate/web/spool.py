@@ -31,7 +31,7 @@ import polars as pl
 
 from tidegate.errors import TidegateError
 from tidegate.ingest.sources.source import EventBatch, EventSource, Patience, Position, no_patience
-from tidegate.ledger.file import sync
+from tidegate.sinks.files import sync_path
 from tidegate.web import limits
 from tidegate.web.pieces import Columns, decoded, encoded
 from tidegate.web.room import Room
@@ -283,7 +283,7 @@ class Spool:
                     self._release(segment.erase(step))
                     self._segments.append(segment)
             if len(before) > len(self._segments):
-                sync(self.folder)
+                sync_path(self.folder)
 
     def _release(self, holders: dict[str, int]) -> None:
         with self._work:
@@ -435,7 +435,7 @@ class Spool:
         with self._work:
             self._keys = _Keys(kept["key"])
         try:
-            sync(self.folder)
+            sync_path(self.folder)
         except OSError as error:  # after a crash the journal may be the one before, which learns nothing more
             self._broken = error.strerror or type(error).__name__
 
@@ -478,7 +478,7 @@ class Spool:
             self.pieces.take("", len(segment.steps))
             for step, taken in segment.costs(self._rows).items():
                 self._steps.setdefault(step, Room(limits.MOST_COUNTED)).take("", taken)
-        sync(self.folder)
+        sync_path(self.folder)
         self.forget(self.floor)
 
 
@@ -516,7 +516,7 @@ class _Segment:
             try:
                 file.cut(0)
                 file.append(self.top)
-                sync(folder)
+                sync_path(folder)
             except BaseException:
                 file.remove()
                 raise

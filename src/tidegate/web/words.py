@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.config import Config
 from tidegate.exact import show
 from tidegate.policy import Approximate, Pure, ZeroConcentrated
-from tidegate.runtime.wording import Words, several
+from tidegate.report.wording import Words, several
 
 
 def duration(seconds: float) -> str:
@@ -88,7 +88,7 @@ def _band(config: Config) -> str:
 
 
 def _window(config: Config, length: float) -> str:
-    window, policy = config.policy.window, config.policy
+    window, policy = config.window, config.policy
     change = show(policy.max_change)  # type: ignore[arg-type]  # exact by now
     who = config.about.unit or "person"
     if window is None:

@@ -62,7 +62,6 @@ class DirectorySource(EventSource):
         settle: float = 10.0,
         follow: bool = False,
         separator: str = ",",
-        quoted_lines: bool = False,
         format: str = "auto",
     ) -> None:
         self.path = Path(path)
@@ -76,7 +75,6 @@ class DirectorySource(EventSource):
         self.settle = settle
         self.follow = self.lenient = follow
         self.separator = separator
-        self.quoted_lines = quoted_lines
         self.format = format
         self._listed: list[str] | None = None
         self._opened: dict[str, EventSource] = {}
@@ -135,7 +133,6 @@ class DirectorySource(EventSource):
             format=kind,
             separator=self.separator,
             lenient=self.follow,
-            quoted_lines=self.quoted_lines,
         )
 
     def batches(

@@ -11,7 +11,7 @@ from tidegate.ingest.sources.directory import DirectorySource, format_of
 from tidegate.ingest.sources.parquet import ParquetSource
 from tidegate.ingest.sources.pipe import PipeSource
 from tidegate.ingest.sources.source import EventSource
-from tidegate.ingest.sources.text import TextSource, no_quoted_lines
+from tidegate.ingest.sources.text import TextSource
 from tidegate.servers.kafka import is_topic
 from tidegate.servers.postgres import is_table
 
@@ -24,7 +24,6 @@ def open_source(
     *,
     format: str = "auto",
     separator: str = ",",
-    quoted_lines: bool = False,
     follow: bool = False,
     pattern: str = "*",
     completed: str = "rename",
@@ -44,8 +43,6 @@ def open_source(
         "csv", "jsonl" or "parquet"; "auto" goes by the name of the file.
     follow
         Whether the input goes on arriving.
-    quoted_lines
-        Whether quoted fields of a finite CSV may hold line breaks.
     separator, pattern, completed, settle, client, fields
         See the sources that use them.
 
@@ -71,8 +68,6 @@ def open_source(
         raise SourceUnavailable(
             'events of location = "serve:" are sent by HTTP; start it with `tidegate serve`.'
         )
-    if quoted_lines and (follow or place.startswith(("mqtt:", "mqtts:"))):
-        raise no_quoted_lines()
     if place.startswith(("mqtt:", "mqtts:")):
         from tidegate.ingest.sources.mqtt import MqttSource
 
@@ -97,7 +92,6 @@ def open_source(
             format="csv" if format == "auto" else format,
             separator=separator,
             follow=follow,
-            quoted_lines=quoted_lines,
         )
     path = Path(place)
     if path.is_dir():
@@ -109,7 +103,6 @@ def open_source(
             settle=settle,
             follow=follow,
             separator=separator,
-            quoted_lines=quoted_lines,
             format=format,
         )
     kind = (format_of(path) or "") if format == "auto" else format
@@ -123,6 +116,4 @@ def open_source(
                 "follow", True, "used with a folder for Parquet", "put the files into a folder"
             )
         return ParquetSource(path, columns)
-    return TextSource(
-        path, columns, format=kind, separator=separator, follow=follow, quoted_lines=quoted_lines
-    )
+    return TextSource(path, columns, format=kind, separator=separator, follow=follow)

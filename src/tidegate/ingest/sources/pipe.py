@@ -32,7 +32,6 @@ class PipeSource(EventSource):
         format: str = "csv",
         separator: str = ",",
         follow: bool = False,
-        quoted_lines: bool = False,
         descriptor: int | None = None,
     ) -> None:
         super().__init__(NAME, columns)
@@ -40,7 +39,6 @@ class PipeSource(EventSource):
         self.separator = separator
         self.follow = self.lenient = follow
         self.repeatable = not follow
-        self.quoted_lines = quoted_lines
         self.descriptor = sys.stdin.fileno() if descriptor is None else descriptor
         self._copy: IO[bytes] | None = None
 
@@ -66,7 +64,6 @@ class PipeSource(EventSource):
             self.columns,
             format=self.format,
             separator=self.separator,
-            quoted_lines=self.quoted_lines,
             name=NAME,
         )
         yield from file.batches(position, columns=columns)

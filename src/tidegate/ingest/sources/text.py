@@ -54,16 +54,6 @@ def too_long_a_header(name: str) -> TooManyColumns:
     )
 
 
-def no_quoted_lines() -> InvalidParameter:
-    """The refusal of fields with line breaks in an input that does not end."""
-    return InvalidParameter(
-        "quoted_lines",
-        True,
-        "false where records go on arriving: one quote could swallow all that follow",
-        "drop it",
-    )
-
-
 def as_it_is(piece: bytes, width: int, separator: str) -> dict[str, Any]:
     """Arguments by which Polars reads lines of CSV as text, the first like all others.
 
@@ -103,10 +93,6 @@ class Dialect(ABC):
     def parse_each(self, piece: bytes, columns: Sequence[str]) -> pl.DataFrame:
         """Whole lines as text columns, each for itself; those that cannot be read are left out."""
 
-    def last_break(self, piece: bytes) -> int:
-        """Where the last whole record of a piece ends; 0 if none does."""
-        return piece.rfind(b"\n") + 1
-
     def _refused(self, piece: bytes, what: str) -> UnreadableInput | NotUtf8:
         try:
             piece.decode()
@@ -122,17 +108,14 @@ class Dialect(ABC):
 class CsvDialect(Dialect):
     """Comma-separated values with a header; every field is text until ingest reads it.
 
-    A quoted field ends in the line in which it begins, unless `quoted_lines` declares that it need not.
+    A quoted field ends in the line in which it begins.
     """
 
-    def __init__(
-        self, name: str, columns: Sequence[str], separator: str = ",", quoted_lines: bool = False
-    ) -> None:
+    def __init__(self, name: str, columns: Sequence[str], separator: str = ",") -> None:
         super().__init__(name, columns)
         if not isinstance(separator, str) or len(separator.encode()) != 1 or separator in '"\n\r':
             raise InvalidParameter("separator", separator, "one character", 'write for example separator=";"')
         self.separator = separator
-        self.quoted_lines = quoted_lines
         self.names: list[str] = []
         one = re.escape(separator.encode())
         field = rb'(?:"(?:[^"]|"")*+"|[^"' + one + rb"]*+)"
@@ -160,8 +143,7 @@ class CsvDialect(Dialect):
 
     def parse(self, piece: bytes, columns: Sequence[str]) -> pl.DataFrame:
         """Whole lines as text columns."""
-        if not self.quoted_lines:
-            self._check_quotes(piece)
+        self._check_quotes(piece)
         wanted = [(self.names.index(name), name) for name in columns]
         order = sorted(wanted)
 
@@ -205,21 +187,9 @@ class CsvDialect(Dialect):
         quotes, ends = np.flatnonzero(content == ord('"')), np.flatnonzero(content == ord("\n"))
         if len(quotes) % 2 or (np.searchsorted(quotes, ends) % 2).any():
             raise UnreadableInput(
-                f"a line of {self.name} opens a quote and does not close it; correct it, or, if fields of a finite file "
-                "hold line breaks, write quoted_lines = true in [source]."
+                f"a line of {self.name} opens a quote and does not close it; a field must not hold a line break: correct "
+                "it, or write the file as Parquet or JSON lines."
             )
-
-    def last_break(self, piece: bytes) -> int:
-        """Where a quoted field may hold them, a line break inside of quotes ends no record."""
-        end = piece.rfind(b"\n") + 1
-        if not self.quoted_lines:
-            return end
-        quotes = piece.count(b'"', 0, end)
-        while end and quotes % 2:
-            before = piece.rfind(b"\n", 0, end - 1) + 1
-            quotes -= piece.count(b'"', before, end)
-            end = before
-        return end
 
 
 class JsonDialect(Dialect):
@@ -345,13 +315,11 @@ def separator_of(line: bytes) -> str:
     return max(SEPARATORS, key=lambda one: line.count(one.encode()))
 
 
-def dialect(
-    format: str, name: str, columns: Sequence[str], separator: str = ",", quoted_lines: bool = False
-) -> Dialect:
+def dialect(format: str, name: str, columns: Sequence[str], separator: str = ",") -> Dialect:
     """The dialect of a format."""
     if format == "jsonl":
         return JsonDialect(name, columns)
-    return CsvDialect(name, columns, separator, quoted_lines)
+    return CsvDialect(name, columns, separator)
 
 
 class TextSource(EventSource):
@@ -375,8 +343,6 @@ class TextSource(EventSource):
         Whether the file grows. Then it is lenient.
     lenient
         Whether a line that cannot be read is left out, or refuses the input.
-    quoted_lines
-        Whether quoted fields of a finite CSV may hold line breaks. Then one record can swallow those that follow it.
     """
 
     def __init__(
@@ -388,7 +354,6 @@ class TextSource(EventSource):
         separator: str = ",",
         follow: bool = False,
         lenient: bool = False,
-        quoted_lines: bool = False,
         piece: int = PIECE,
         name: str | None = None,
     ) -> None:
@@ -398,15 +363,12 @@ class TextSource(EventSource):
         self.separator = separator
         self.follow = follow
         self.lenient = lenient or follow
-        self.quoted_lines = quoted_lines
         self.piece = piece
         self._end = 0
-        if quoted_lines and self.lenient:
-            raise no_quoted_lines()
         self.dialect = self._dialect()  # refuses wrong parameters at once
 
     def _dialect(self) -> Dialect:
-        return dialect(self.format, self.name, self.columns, self.separator, self.quoted_lines)
+        return dialect(self.format, self.name, self.columns, self.separator)
 
     def batches(
         self,
@@ -443,7 +405,7 @@ class TextSource(EventSource):
         while data:
             data = file.read(max(0, min(self.piece, self._end - file.tell())))
             rest += data
-            end = reader.last_break(rest) if data else len(rest)
+            end = rest.rfind(b"\n") + 1 if data else len(rest)
             if end == 0 and len(rest) > LONGEST_LINE:
                 raise UnreadableInput(
                     f"a line of {self.name} is longer than {LONGEST_LINE} bytes; check the file."

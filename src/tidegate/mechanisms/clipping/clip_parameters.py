@@ -18,8 +18,7 @@ from scipy.stats import binom
 from tidegate.errors import InvalidParameter
 from tidegate.exact import whole
 from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
-from tidegate.mechanisms.clipping.kernels import smooth_quantile
-from tidegate.mechanisms.clipping.smooth_sensitivity import laplace_constants
+from tidegate.mechanisms.clipping.smooth_sensitivity import laplace_constants, smooth_quantile
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.policy import Event
 from tidegate.structures.grid import nearest_units

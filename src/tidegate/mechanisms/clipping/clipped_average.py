@@ -39,7 +39,7 @@ class ClippedAverage(LearnedClip):
     One value in [0, B] replaced, or added or removed (`WEvent`: one in each of w steps). A step t ≤ m loses ε/w through
     the threshold and is in no average; a later one ε/w through the counter, whose values lie in [0, τ]: noise of scale
     wτ/ε on each value, or of wτ·⌈log₂ n⌉/ε on each node. The number of observations in a window is public. Proof:
-    docs/proofs/learned_clip.md. Values outside [0, B] are clipped and counted; the count is not released. The state holds
+    docs/proofs/learned_clip.md. Values outside [0, B] are clipped. The state holds
     the first m values and then what the counter keeps: protect it like data.
 
     Departure: the paper names this statistic (section VIII) without working it out.
@@ -51,11 +51,11 @@ class ClippedAverage(LearnedClip):
 
     Examples
     --------
+    >>> from tidegate.core.session import Session
     >>> mechanism = ClippedAverage(Event(epsilon="1", max_change=1440), lag=1000, window=60)
-    >>> run = mechanism.start()
-    >>> releases = run.push_batch([30] * 1500)
-    >>> releases.fresh.sum(), run.clip < 1440
-    (np.int64(500), True)
+    >>> releases = Session(mechanism).push_batch([30] * 1500)
+    >>> int(releases.fresh.sum()), bool(releases.clip[-1] < 1440)
+    (500, True)
 
     References
     ----------

@@ -36,8 +36,8 @@ class ClippedDecay(LearnedClip):
     -------
     One value in [0, B] replaced, or added or removed (`WEvent`: one in each of w steps). A step t ≤ m loses ε/w through
     the threshold and is in no sum; a later one ε/w through its value with noise of scale wτ/ε, once: fading is
-    post-processing. Proof: docs/proofs/learned_clip.md. Values outside [0, B] are clipped and counted; the count is not
-    released. The state holds the first m values and then the last released sum.
+    post-processing. Proof: docs/proofs/learned_clip.md. Values outside [0, B] are clipped. The state holds the first m
+    values and then the last released sum.
 
     Departure: the paper names this statistic (section VIII) without working it out.
 
@@ -48,10 +48,11 @@ class ClippedDecay(LearnedClip):
 
     Examples
     --------
-    >>> run = ClippedDecay(Event(epsilon="1", max_change=1440), lag=1000, factor="0.9").start()
-    >>> releases = run.push_batch([30] * 1500)
-    >>> releases.fresh.sum(), run.clip < 1440
-    (np.int64(500), True)
+    >>> from tidegate.core.session import Session
+    >>> mechanism = ClippedDecay(Event(epsilon="1", max_change=1440), lag=1000, factor="0.9")
+    >>> releases = Session(mechanism).push_batch([30] * 1500)
+    >>> int(releases.fresh.sum()), bool(releases.clip[-1] < 1440)
+    (500, True)
 
     References
     ----------

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
+from tidegate.core.mechanism import Matrix
 from tidegate.exact import whole
-from tidegate.ledger import Ledger
-from tidegate.mechanisms.clipping.learned_clip import LearnedClip, LearnedClipRun
+from tidegate.mechanisms.clipping.learned_clip import LearnedClip
 from tidegate.mechanisms.counters.hybrid_tree import HybridTree
 from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
-from tidegate.mechanisms.mechanism import Matrix, Mechanism
+from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.policy import Event, WEvent
 from tidegate.releases import Releases, Values
 
@@ -23,9 +22,9 @@ class ClippedHistogram(LearnedClip):
     """Release at every step how many observations lie in each of `bins` bins up to a learnt threshold, and above it.
 
     A histogram whose bins reach to a cautious bound B has nearly all values in its first ones. Here the first m
-    observations buy a threshold τ = min(r·τ̂, B), public from then on (`run.edges`); every later one is counted in its bin
-    below τ or in the one above. Counts are of all observations since, or of the last `window`. Runs for ever. For use
-    from Python: a configuration file has one value a column.
+    observations buy a threshold τ = min(r·τ̂, B), public from then on; every later one is counted in its bin below τ or in
+    the one above. `edges(clip)` are the lower ends of the bins, for a clip in grid units. Counts are of all observations
+    since, or of the last `window`. Runs for ever. For use from Python: a configuration file has one value a column.
 
     Parameters
     ----------
@@ -44,7 +43,7 @@ class ClippedHistogram(LearnedClip):
     the threshold and is in no bin. A later one moves from one bin to another, or, where it was absent, from the bin of 0:
     two counts by one each, Δ = 2, and a counter of that sensitivity loses ε/w a step (:class:`HybridTree`, or
     :class:`SlidingWindowTree`). Edges are functions of τ̂. Proof: docs/proofs/learned_clip.md. Values outside [0, B] are
-    clipped and counted; the count is not released. The state holds the first m values and then what the counter keeps.
+    clipped. The state holds the first m values and then what the counter keeps.
 
     Departure: the paper names this statistic (section VIII) without working it out.
 
@@ -55,8 +54,10 @@ class ClippedHistogram(LearnedClip):
 
     Examples
     --------
-    >>> run = ClippedHistogram(Event(epsilon="1", max_change=1440), lag=1000, bins=8).start()
-    >>> run.push_batch(np.arange(1500) % 40).values.shape, len(run.edges)
+    >>> from tidegate.core.session import Session
+    >>> mechanism = ClippedHistogram(Event(epsilon="1", max_change=1440), lag=1000, bins=8)
+    >>> releases = Session(mechanism).push_batch(np.arange(1500) % 40)
+    >>> releases.values.shape, len(mechanism.edges(int(releases.clip[-1])))
     ((1500, 9), 9)
 
     References
@@ -81,7 +82,7 @@ class ClippedHistogram(LearnedClip):
         """The bins up to the threshold, and the one above."""
         return self.bins + 1
 
-    def counter(self, clip: int) -> Mechanism:
+    def counter(self, clip: int) -> HybridTree | SlidingWindowTree:
         """Counts of all bins, of which a changed observation changes two."""
         policy = self.policy_for(1, "replace")
         if self.window is None:
@@ -106,12 +107,6 @@ class ClippedHistogram(LearnedClip):
         """Two counts by one each."""
         return 2.0
 
-    def start(
-        self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
-    ) -> ClippedHistogramRun:
-        """Begin, or go on with, a run."""
-        return ClippedHistogramRun(self, ledger, state)
-
     @classmethod
     def examples(cls) -> list[Mechanism]:
         """Small configurations on which the conformance suite runs."""
@@ -121,14 +116,3 @@ class ClippedHistogram(LearnedClip):
             cls(event, lag=24, above=4, bins=5, window=12, grid="0.01"),
             cls(WEvent(epsilon="3", max_change=500, w=3, adjacency="replace"), lag=41, above=5, bins=1),
         ]
-
-
-class ClippedHistogramRun(LearnedClipRun):
-    """ClippedHistogram at work."""
-
-    mechanism: ClippedHistogram
-
-    @property
-    def edges(self) -> Values | None:
-        """The lower ends of the bins in the values' unit, once the threshold is known; the last is it. Public."""
-        return self.mechanism.edges(self._limit) * self._grid if self._limit else None

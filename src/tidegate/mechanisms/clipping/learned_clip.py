@@ -11,27 +11,41 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from tidegate.core.charges import Charges
+from tidegate.core.mechanism import Floats, Matrix, Output, unit_of
+from tidegate.core.rows import Draws
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, whole
-from tidegate.ledger import Ledger
-from tidegate.mechanisms.clipping.kernels import clip_values
+from tidegate.mechanisms.clipping.clipped_releases import ClippedReleases
+from tidegate.mechanisms.clipping.nested import Nested, Rows
 from tidegate.mechanisms.clipping.threshold import Threshold
-from tidegate.mechanisms.mechanism import Matrix, Mechanism, Run, State
+from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.policy import Event, Policy, WEvent
 from tidegate.releases import Releases, Status, Values
 
 ROOM = 3  # observations left above the threshold by default, in units of the rank's noise scale
+PUSHED, CLIP = 0, 1  # positions in `State.numbers`
+
+
+class State(NamedTuple):
+    """All that is carried from step to step."""
+
+    numbers: Any  # steps that were pushed, and the clip in grid units, 0 before it is known
+    sample: Rows  # SECRET: the first m values, cut to [0, B]; forgotten at step m
+    kept: Rows  # what later answers need of earlier ones; all of it comes from releases
+    counter: Nested  # SECRET: what the counter keeps of open nodes
 
 
 @dataclass(frozen=True)
 class LearnedClip(Mechanism):
     """Learn a threshold from the first m observations; from then on release a statistic of the clipped values.
+
+    A step is an observation when it is pushed. Steps that are passed over are none: windows and ages count observations.
+    Releases have `clip`, where values are clipped.
 
     Parameters
     ----------
@@ -66,6 +80,7 @@ class LearnedClip(Mechanism):
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent)
     spreads: ClassVar[bool] = True
     keeps_raw_values: ClassVar[bool] = True  # the sample, and what a counter keeps of open nodes
+    more: ClassVar[tuple[str, ...]] = ("clip",)
 
     def validate(self) -> None:
         """Check the parameters of the threshold, and that the noise of the statistic can be drawn."""
@@ -123,10 +138,6 @@ class LearnedClip(Mechanism):
     def counter(self, clip: int) -> Mechanism:
         """The mechanism that counts what is entered of values clipped at so many grid units, in grid units."""
 
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> LearnedClipRun:
-        """Begin, or go on with, a run."""
-        return LearnedClipRun(self, ledger, state)
-
     # the statistic ---------------------------------------------------------------------------------------------
 
     def entered(self, clipped: Matrix, clip: int) -> Matrix:
@@ -149,82 +160,63 @@ class LearnedClip(Mechanism):
         """What is kept before any step."""
         return np.zeros(0)
 
-
-class LearnedClipRun(Run):
-    """A statistic with a learnt threshold at work.
-
-    Attributes
-    ----------
-    outside
-        How many values lay outside [0, B] and were clipped. Private: never publish it.
-    """
-
-    mechanism: LearnedClip
-
-    def _begin(self, state: State | None) -> None:
-        saved, mechanism = state or {}, self.mechanism
-        self.outside = int(saved.get("outside", 0))
-        self._sample: npt.NDArray[np.int64] = np.zeros((mechanism.lag, 1), dtype=np.int64)
-        sample = saved.get("sample", np.zeros((0, 1), dtype=np.int64))
-        self._sample[: len(sample)] = sample
-        self._limit = int(saved.get("limit", 0))
-        self._kept: Values = saved.get("kept", mechanism.fresh)
-        self._counter: Run | None = None
-        if self._limit:
-            self._count_from(saved["counter"].tobytes())
-
-    def _count_from(self, state: bytes | None) -> None:
-        """Start the counter. It has an account of its own, since every step is charged here; both agree."""
-        self._counter = self.mechanism.counter(self._limit).start(state=state)
-        self._counter.source = self.source
+    # what a session asks -----------------------------------------------------------------------------------------
 
     @property
-    def clip(self) -> float | None:
-        """The clip that is applied, in the values' unit, once it is known. Public."""
-        return self._limit * self._grid if self._limit else None
+    def noise_in_state(self) -> bool:
+        """As for the counter."""
+        return self.counter(self.largest).noise_in_state
 
-    def reach(self, step: int) -> float:
-        """By how much one observation can change what is released at a step after the lag, given the threshold."""
-        return self.mechanism.reach(self._limit, step - self.origin - self.mechanism.lag)
+    def begin(self, first: int) -> State:
+        """An empty sample."""
+        return State(
+            np.zeros(2, dtype=np.int64),
+            Rows(np.zeros(0, dtype=np.int64)),
+            Rows(self.fresh),
+            Nested(self.counter, self.largest),
+        )
 
-    def _state(self) -> State:
-        state: State = {"outside": self.outside, "limit": self._limit}
-        if self._counter is None:
-            return {**state, "sample": self._sample[: self.step - self.origin]}
-        counter = np.frombuffer(self._counter.snapshot(), dtype=np.uint8)
-        return {**state, "kept": self._kept, "counter": counter}
+    def public(self, state: State, first: int, count: int) -> Charges:
+        """Every step costs the same."""
+        return Charges(first, np.ones(count, dtype=np.int64))
 
-    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
-        mechanism, steps = self.mechanism, len(matrix)
-        units = np.broadcast_to(np.int64(self.ledger.units // mechanism.units), steps)
-        self.ledger.charge_batch(first_step, units)
-        own = first_step - self.origin
-        early = min(steps, max(0, mechanism.lag - own + 1))
-        values, deviations = np.zeros((steps, mechanism.outputs)), np.zeros(steps)
-        status = np.full(steps, np.int8(Status.FRESH))
-        source = np.arange(first_step, first_step + steps)
-        status[:early], source[:early] = Status.APPROXIMATED, 0
+    def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Collect the sample, learn the clip at step m, and count from then on."""
+        count, own = len(rows), int(state.numbers[PUSHED])
+        early = min(count, max(0, self.lag - own))
+        values, deviations = np.zeros((count, self.outputs)), np.zeros(count)
+        status, source = (
+            np.full(count, int(Status.FRESH), dtype=np.int8),
+            np.arange(first, first + count),
+        )
+        status[:early], source[:early] = int(Status.APPROXIMATED), 0
+        clips = np.full(count, state.numbers[CLIP])
         if early:
-            self._collect(matrix[:early], own)
-        if early < steps:
-            values[early:], deviations[early:] = self._count(matrix[early:], own + early - mechanism.lag)
-        return Releases(first_step, values, status, source, deviations, units, self.ledger.unit)
+            state.sample.append(np.clip(rows[:early, 0], 0, self.largest))
+            if own + early == self.lag:
+                found = self.finder.draw(state.sample.content, noise.source, self.lag)
+                state.numbers[CLIP] = self.clip_of(found.grid_units)
+                state.counter.begin(int(state.numbers[CLIP]))
+                state.sample.forget()
+                clips[early - 1 :] = state.numbers[CLIP]
+        if early < count:
+            values[early:], deviations[early:] = self._count(
+                state, rows[early:], own + early - self.lag + 1, noise
+            )
+        state.numbers[PUSHED] += count
+        return Output(values, status, source, deviations, np.ones(count, dtype=np.int64), more=(clips,))
 
-    def _collect(self, rows: Matrix, own: int) -> None:
-        """Put observations into the sample; the last one of it buys the threshold."""
-        mechanism = self.mechanism
-        bound, end = mechanism.largest, own - 1 + len(rows)
-        self.outside += clip_values(rows, bound, bound, self._sample[own - 1 : end])
-        if end == mechanism.lag:
-            released = mechanism.finder.draw(self._sample[:, 0], self.source, end)
-            self._limit = mechanism.clip_of(released.grid_units)
-            self._sample[:] = 0
-            self._count_from(None)
-
-    def _count(self, rows: Matrix, first: int) -> tuple[Values, Values]:
-        assert self._counter is not None
-        clipped = np.empty_like(rows)
-        self.outside += clip_values(rows, self._limit, self.mechanism.largest, clipped)
-        counted = self._counter.push_batch(self.mechanism.entered(clipped, self._limit))
-        values, deviations, self._kept = self.mechanism.answers(counted, first, self._kept)
+    def _count(self, state: State, rows: Matrix, first: int, noise: Draws) -> tuple[Floats, Floats]:
+        """Push clipped values to the counter, whose first step is the first observation after the lag."""
+        clip, counter = int(state.numbers[CLIP]), state.counter
+        entered = self.entered(np.clip(rows, 0, clip), clip)
+        found = counter.mechanism.advance(counter.state, entered, first, noise)
+        counted = Releases(
+            first, found.values, found.status, found.source, found.scale, found.units, unit_of(self)
+        )
+        values, deviations, state.kept.content = self.answers(counted, first, state.kept.content)
         return values, deviations
+
+    def attach(self, releases: Releases, more: Any, revised: Any) -> ClippedReleases:
+        """Releases with the clip, for readers."""
+        return ClippedReleases.with_clip(releases, more[0], float(Fraction(self.grid)))

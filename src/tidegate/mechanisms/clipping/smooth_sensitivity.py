@@ -10,18 +10,44 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.compiled import kernel
 from tidegate.errors import InvalidParameter
-from tidegate.mechanisms.clipping.kernels import smooth_quantile
 
 Integers = npt.NDArray[np.int64]
 SHARE = 1 / 1024  # of b, set apart for the ladder and for floating-point errors
 DOWN = 1 - 1e-12
 LEAST_B = 1e-8  # below it floating-point errors would no longer fit into their share of b
 MOST_DELTA = 2 / math.e  # beyond it b would exceed ε/2, which a larger scale costs
+
+
+@kernel
+def smooth_quantile(ordered: Any, rank: int, bound: int, smoothing: float) -> float:
+    """max_k e^(−b·k)·(A_k + 1), A_k = max_{t=0..k+1} σ(P + t) − σ(P + t − k − 1), with σ = 0 before and B after.
+
+    Stops at the k from which even the whole range [0, B] would no longer count.
+    """
+    count = ordered.size
+    best = 0.0
+    for distance in range(count + 2):
+        shrink = np.exp(-smoothing * distance)
+        if shrink * (bound + 1) <= best:
+            break
+        widest: Any = np.int64(0)
+        for shift in range(distance + 2):
+            upper = rank + shift
+            lower = upper - distance - 1
+            high = ordered[upper - 1] if upper <= count else bound
+            low = ordered[min(lower, count) - 1] if lower >= 1 else 0
+            if lower > count:
+                low = bound
+            widest = max(widest, high - low)
+        best = max(best, shrink * (widest + 1))
+    return best
 
 
 @dataclass(frozen=True)

@@ -3,29 +3,89 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import InvalidInput, InvalidParameter, LedgerMismatch
-from tidegate.exact import ExactLike, exact, float_up, one_of, positive, show, whole
-from tidegate.ledger import Ledger, MemoryLedger
-from tidegate.ledger.unenforced import UnenforcedLedger
-from tidegate.mechanisms.clipping import quantile
+from tidegate.core.charges import Charges
+from tidegate.core.mechanism import Matrix, Output
+from tidegate.core.rows import Draws
+from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.exact import ExactLike, exact, float_up, one_of, positive, whole
 from tidegate.mechanisms.clipping import smooth_sensitivity as smooth
-from tidegate.mechanisms.clipping.printed_threshold import printed_constants, printed_quantile
-from tidegate.mechanisms.clipping.released_threshold import ReleasedThreshold
-from tidegate.mechanisms.mechanism import BOUNDED, PUBLIC_CLOCK
-from tidegate.noise import Source, current, gaussian, laplace, laplace_one
+from tidegate.mechanisms.clipping.nested import Rows
+from tidegate.mechanisms.mechanism import BOUNDED, PUBLIC_CLOCK, describe_value
+from tidegate.noise import Source, gaussian, laplace, laplace_one
 from tidegate.policy import Approximate, Event, Guarantee, Policy, Pure, WEvent
-from tidegate.structures.grid import nearest_units
+from tidegate.releases import Releases, Status
 
 Integers = npt.NDArray[np.int64]
 METHODS = ("quantile", "smooth", "smooth-gaussian")
-PRINTED_LOSS = Fraction(47)  # exhibited with ties
+LARGEST = 1 << 44  # of an unknown bound, in grid units: noise scaled to it still fits
+
+
+@dataclass(frozen=True)
+class ReleasedThreshold:
+    """A threshold that was paid for: it may be used, and published, as often as one likes.
+
+    Attributes
+    ----------
+    value
+        In the values' unit; between one grid unit and the bound.
+    grid_units
+        The same in grid units.
+    sample
+        From how many observations it comes.
+    """
+
+    value: Fraction
+    grid_units: int
+    sample: int
+
+    def merge_above(self, counts: npt.ArrayLike, edges: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """A histogram whose bins beyond the threshold are one bin; edges are the bins' lower ends, ascending.
+
+        Examples
+        --------
+        >>> ReleasedThreshold(Fraction(25), 25, 100).merge_above([5, 4, 3, 2, 1], [0, 10, 20, 30, 40])
+        array([5, 4, 3, 3])
+        """
+        given, lower = np.asarray(counts), np.asarray(edges, dtype=np.float64)
+        kept = max(1, int(np.searchsorted(lower, float(self.value), side="right")))
+        if kept >= len(given):
+            return given.copy()
+        return np.append(given[:kept], given[kept:].sum())
+
+
+class State(NamedTuple):
+    """All that is carried from step to step."""
+
+    sample: Rows  # SECRET: the observations so far; forgotten when the threshold is drawn
+    taken: Any  # how many there were
+
+
+def candidates(bound: int, per_doubling: int) -> Integers:
+    """A geometric public grid of whole numbers 1, 2, …, bound, `per_doubling` to a factor of two where it is fine.
+
+    Examples
+    --------
+    >>> candidates(100, 2)
+    array([  1,   2,   3,   4,   6,   8,  11,  16,  23,  32,  45,  64,  91, 100])
+    """
+    count = math.ceil(math.log2(bound) * per_doubling) + 1 if bound > 1 else 1
+    powers = np.floor(2.0 ** (np.arange(count) / per_doubling) + 0.5).astype(np.int64)
+    return np.unique(np.append(powers[powers < bound], bound))
+
+
+def first_above(values: Integers, grid: Integers, rank: int, start_noise: int, noise: Integers) -> int:
+    """The position of the first candidate v with #{values ≤ v} + noise ≥ rank + start_noise, or the last one."""
+    counts = np.searchsorted(np.sort(values), grid, side="right")
+    passed = np.flatnonzero(counts + noise >= rank + start_noise)
+    return int(passed[0]) if len(passed) else len(grid) - 1
 
 
 @dataclass(frozen=True)
@@ -35,6 +95,10 @@ class Threshold:
     The default walks up a public geometric grid and stops at the first value v that enough observations do not exceed,
     a question that is asked with noise on both sides (sparse vector). It needs no δ and no bound worth the name. The
     paper's way, a quantile with noise scaled to its smooth sensitivity, is there for comparison.
+
+    One observation per step. The steps before the last of the sample are silent, and the last one releases the
+    threshold. Each costs ε/w, also if the stream ends before. Further steps are refused. An observation beyond the bound
+    counts as the bound, one below 0 or that is no number as 0. A step that is passed over is no observation.
 
     Parameters
     ----------
@@ -56,8 +120,6 @@ class Threshold:
         Grid values to a factor of two.
     too_low
         For the smooth methods: the chance β_lt that the threshold falls below the quantile because of noise.
-    calibration
-        "sound", or "paper" for the printed quantile and constants, which are not private where values tie.
 
     Privacy
     -------
@@ -75,8 +137,9 @@ class Threshold:
 
     Examples
     --------
+    >>> from tidegate.core.session import Session
     >>> threshold = Threshold(Event(epsilon="1", max_change=1440), sample=1000, above=10)
-    >>> released = threshold.release(np.arange(1000))
+    >>> released = threshold.read(Session(threshold).push_batch(np.arange(1000)))
     >>> 1 <= released.value <= 1440
     True
 
@@ -96,7 +159,16 @@ class Threshold:
     method: str = "quantile"
     per_doubling: int = 32
     too_low: float = 0.005
-    calibration: str = "sound"
+
+    columns: ClassVar[int] = 1
+    outputs: ClassVar[int] = 1
+    rounding: ClassVar[str] = "nearest"
+    more: ClassVar[tuple[str, ...]] = ()
+    most_spans: ClassVar[int] = 0
+    noise_in_state: ClassVar[bool] = False
+    selects: ClassVar[bool] = (
+        True  # a candidate is chosen by noisy counts: the value itself has no noise, and no scale
+    )
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -108,7 +180,6 @@ class Threshold:
                 "use Event or WEvent, or a public bound",
             )
         one_of("method", self.method, METHODS)
-        one_of("calibration", self.calibration, ("sound", "paper"))
         if not isinstance(self.policy.budget, Pure | Approximate):
             raise InvalidParameter("policy", str(self.policy.budget), "ε, or ε and δ", 'write epsilon="1"')
         if self.method != "quantile" and not (isinstance(self.policy, Event) and self.policy.delta):
@@ -126,6 +197,18 @@ class Threshold:
                 "too_low", self.too_low, "above 0 and below 0.5", "write for example too_low=0.005"
             )
         self._validate_rank()
+        if self.policy.delta and not isinstance(self.policy, Event):
+            raise InvalidParameter(
+                "policy", "WEvent with a delta", "WEvent with ε alone, or Event", "drop delta"
+            )
+        if self.policy.horizon is not None and self.policy.horizon < self.sample:
+            raise InvalidParameter(
+                "sample", self.sample, f"at most the {self.policy.horizon} steps of the stream", "lower it"
+            )
+        if Fraction(self.grid).numerator != 1:
+            raise InvalidParameter(
+                "grid", self.grid, "one over a whole number", 'write for example grid="0.01"'
+            )
         if self.method != "quantile" and (
             self.bound == "unknown" or self._constants.kappa / self._constants.a * self.largest > 2**54
         ):
@@ -168,14 +251,14 @@ class Threshold:
     def largest(self) -> int:
         """B in grid units."""
         if self.bound == "unknown":
-            return quantile.LARGEST
+            return LARGEST
         bound = positive("bound", self.policy.max_change if self.bound is None else self.bound)
         return max(1, math.floor(bound / Fraction(self.grid)))
 
     @cached_property
     def candidates(self) -> Integers:
         """The public grid of possible thresholds, in grid units."""
-        return quantile.candidates(self.largest, self.per_doubling)
+        return candidates(self.largest, self.per_doubling)
 
     @cached_property
     def scales(self) -> tuple[float, float]:
@@ -188,107 +271,87 @@ class Threshold:
     def _constants(self) -> smooth.Constants:
         epsilon, delta = float(Fraction(self.policy.epsilon or 0)), float(Fraction(self.policy.delta))
         gaussian_noise = self.method == "smooth-gaussian"
-        if self.calibration == "paper":
-            return printed_constants(epsilon, delta, self.too_low, gaussian=gaussian_noise)
         make = smooth.gaussian_constants if gaussian_noise else smooth.laplace_constants
         return make(epsilon, delta, self.too_low)
 
     @property
     def guarantee(self) -> Guarantee:
         """What is proved; reads as a sentence."""
-        if self.calibration == "paper" and self.method != "quantile":
-            return Guarantee("Threshold", self.policy, calibration="paper", loss=PRINTED_LOSS)
         return Guarantee("Threshold", self.policy, (PUBLIC_CLOCK, BOUNDED))
 
-    def release(
-        self, values: npt.ArrayLike, ledger: Ledger | None = None, first_step: int = 1
-    ) -> ReleasedThreshold:
-        """Charge the sample's steps (first_step, first_step + 1, …), then release.
-
-        Parameters
-        ----------
-        values
-            The m observations on the grid, in the values' unit; what lies outside [0, B] counts as 0 or B.
-        ledger
-            Whom to charge: an account of the same policy, whose budget may be larger; by default one of its own.
-        first_step
-            The step of the first observation.
-        """
-        rows = self._on_grid(values)
-        book = ledger if ledger is not None else self._own_ledger()
-        self._check_ledger(book)
-        amount = Fraction(self.policy.epsilon or 0) / self.policy.steps_charged / book.unit
-        if isinstance(self.policy.budget, Approximate):
-            amount = Fraction(book.units)  # smooth noise cannot be composed step by step: the whole budget
-        if amount.denominator != 1:
-            raise InvalidParameter(
-                "ledger",
-                f"in units of {show(book.unit)}",
-                f"able to charge {amount} of them",
-                "open it with more units",
-            )
-        charge = int(amount) * (int(PRINTED_LOSS) if self.guarantee.calibration == "paper" else 1)
-        source = current()
-
-        def pay() -> None:
-            book.charge_batch(first_step, np.full(self.sample, charge, dtype=np.int64), scope="threshold")
-            if source.marked:
-                book.mark()
-
-        return book.release(pay, lambda: self.draw(rows, source, first_step + self.sample - 1))
-
-    def _check_ledger(self, book: Ledger) -> None:
-        """Refuse an account of anything but this policy; only its budget may be larger."""
-        own, other = self.policy, book.policy
-        if (
-            not isinstance(other, Policy)
-            or type(own.budget) is not type(other.budget)
-            or replace(other, epsilon=own.epsilon, delta=own.delta) != own
-        ):
-            raise LedgerMismatch(
-                "the ledger keeps the account of another policy than this threshold's, whose unit, window, bounds and "
-                "kind of budget it must share; open it with the policy of this threshold."
-            )
-        if isinstance(own.budget, Approximate) and not own.budget.within(other.budget):
-            raise LedgerMismatch(
-                "the ledger's whole budget is smaller than what this threshold spends; "
-                "open it with the policy of this threshold."
-            )
-
     def draw(self, rows: Integers, source: Source, step: int) -> ReleasedThreshold:
-        """Release from m grid values; for a mechanism that has charged its ledger already."""
+        """Release from m grid values; for a mechanism that charges their steps."""
         rows = np.clip(rows, 0, self.largest)
         if self.method == "quantile":
             start_scale, test_scale = self.scales
             start = laplace_one(source, "threshold rank", step, 0, start_scale)
             tests = laplace(source, "threshold test", step, test_scale, (len(self.candidates),))
-            found = int(self.candidates[quantile.first_above(rows, self.candidates, self.rank, start, tests)])
+            found = int(self.candidates[first_above(rows, self.candidates, self.rank, start, tests)])
         else:
             found = self._smooth(np.sort(rows), source, step)
         return ReleasedThreshold(found * Fraction(self.grid), found, self.sample)
 
     def _smooth(self, ordered: Integers, source: Source, step: int) -> int:
         value, rank = int(ordered[self.rank - 1]), self.rank
-        if self.calibration == "paper":
-            share = 1 - self.rank / self.sample if self.exceeding is None else float(Fraction(self.exceeding))
-            value, rank = printed_quantile(ordered, share, self.largest)
         scale = self._constants.scale(ordered, rank, self.largest)
         draw = gaussian if self.method == "smooth-gaussian" else laplace
         noise = int(draw(source, "threshold", step, scale, (1,))[0])
         moved = value + math.floor(scale * self._constants.offset + 0.5) + noise
-        # as printed it may exceed B
-        return max(moved, 1) if self.calibration == "paper" else min(max(moved, 1), self.largest)
+        return min(max(moved, 1), self.largest)
 
-    def _own_ledger(self) -> Ledger:
-        kind = UnenforcedLedger if self.guarantee.calibration == "paper" else MemoryLedger
-        return kind(self.policy, self.policy.steps_charged)
+    # what a session asks -----------------------------------------------------------------------------------------
 
-    def _on_grid(self, values: npt.ArrayLike) -> Integers:
-        given = np.asarray(values)
-        if given.shape != (self.sample,) or given.dtype.kind not in "iufb" or not np.all(np.isfinite(given)):
+    @property
+    def clamp(self) -> Fraction:
+        """The bound, so that no refusal depends on an observation."""
+        return self.largest * Fraction(self.grid)
+
+    @property
+    def units(self) -> int:
+        """One for each step of a window."""
+        return self.policy.steps_charged
+
+    def describe(self) -> dict[str, Any]:
+        """Identify the configuration exactly, as JSON."""
+        named = {
+            each.name: describe_value(getattr(self, each.name))
+            for each in fields(self)
+            if each.name != "policy"
+        }
+        return {"mechanism": type(self).__name__, "policy": self.policy.describe(), **named}
+
+    def begin(self, first: int) -> State:
+        """No observation."""
+        return State(Rows(np.zeros(0, dtype=np.int64)), np.zeros(1, dtype=np.int64))
+
+    def public(self, state: State, first: int, count: int) -> Charges:
+        """Every step costs the same, and the sample has a public size."""
+        taken = int(state.taken[0])
+        if taken + count > self.sample:
             raise InvalidInput(
-                f"a threshold is taken from {self.sample} finite numbers in one dimension and these have the shape "
-                f"{given.shape}; pass exactly the sample."
+                f"a threshold is released once, from {self.sample} observations, and {count} more would make "
+                f"{taken + count}; nothing was charged: push the sample alone, or begin another one."
             )
-        scaled = np.clip(given.astype(np.float64) / float(Fraction(self.grid)), -1.0, float(self.largest))
-        return nearest_units(scaled)
+        return Charges(first, np.ones(count, dtype=np.int64))
+
+    def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Take observations into the sample; the last one of it pays for the threshold, as all before it did."""
+        count = len(rows)
+        values, source = np.full((count, 1), np.nan), np.zeros(count, dtype=np.int64)
+        status = np.full(count, int(Status.SILENT), dtype=np.int8)
+        state.sample.append(rows[:, 0])
+        state.taken[0] += count
+        if count and state.taken[0] == self.sample:
+            found = self.draw(state.sample.content, noise.source, self.sample)
+            values[-1], status[-1], source[-1] = found.value, int(Status.FRESH), first + count - 1
+            state.sample.forget()
+        # the scale of smooth noise depends on the sample, so no scale is released
+        return Output(values, status, source, np.zeros(count), np.ones(count, dtype=np.int64))
+
+    def read(self, releases: Releases) -> ReleasedThreshold | None:
+        """The threshold among releases, exactly; None where it is not."""
+        found = releases.values[releases.fresh]
+        if not len(found):
+            return None
+        units = round(Fraction(float(found[0, 0])) / Fraction(self.grid))
+        return ReleasedThreshold(units * Fraction(self.grid), units, self.sample)

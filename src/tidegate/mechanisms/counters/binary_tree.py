@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
+from tidegate.core.charges import Charges
 from tidegate.errors import InvalidParameter
 from tidegate.exact import whole
-from tidegate.ledger import Ledger
-from tidegate.mechanisms.counters.tree import Block, TreeCounter
-from tidegate.mechanisms.counters.tree_run import TreeRun, refuse_beyond
+from tidegate.mechanisms.counters.tree import Block, State, TreeCounter, refuse_beyond
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.noise import prepare
 from tidegate.policy import Event, Policy, User, WEvent
@@ -56,7 +54,7 @@ class BinaryTree(TreeCounter):
     Unit and neighbours: the policy's. A step's value is in one node of each of L = ⌊log_b n⌋ + 1 levels, and every node
     has discrete Laplace noise of scale wLΔ/ε, so a step loses ε/w and a window of w steps ε (Dwork, Naor, Pitassi and
     Rothblum 2010; Chan, Shi and Song 2011). The printed scale log₂ n is one level short of that and is not used. Under
-    ρ, Gaussian noise of σ² = wΔ²·Σ_l min(b^l, w)/(2ρ). The ledger is charged a step's whole loss when it is pushed.
+    ρ, Gaussian noise of σ² = wΔ²·Σ_l min(b^l, w)/(2ρ). A step is charged its whole loss when it is pushed.
     Averaging is post-processing. The state holds exact sums of nodes that are not complete yet: protect it like data.
 
     Error
@@ -67,11 +65,11 @@ class BinaryTree(TreeCounter):
 
     Examples
     --------
+    >>> from tidegate.core.session import Session
     >>> mechanism = BinaryTree(Event(epsilon="1", max_change=50), horizon=1_000_000)
     >>> mechanism.levels, mechanism.scale
     (20, 1000.0)
-    >>> run = mechanism.start()
-    >>> run.push_batch([12, 50, 7, 3]).values.shape
+    >>> Session(mechanism).push_batch([12, 50, 7, 3]).values.shape
     (4, 1)
     >>> plain = BinaryTree(mechanism.policy, horizon=1_000_000, estimator="plain")
     >>> mechanism.standard_deviation(999_999) < 0.8 * plain.standard_deviation(999_999)
@@ -127,9 +125,10 @@ class BinaryTree(TreeCounter):
         """One tree for all steps."""
         return Block(0, 1, self.length, self.levels)
 
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> BinaryTreeRun:
-        """Begin, or go on with, a run."""
-        return BinaryTreeRun(self, ledger, state)
+    def public(self, state: State, first: int, count: int) -> Charges:
+        """Every step costs the same, and the tree has `horizon` leaves."""
+        refuse_beyond(self.length, state.trees.step, count)
+        return super().public(state, first, count)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:
@@ -142,13 +141,3 @@ class BinaryTree(TreeCounter):
             cls(WEvent(rho="1/2", w=7), columns=2, horizon=2000),
             cls(User(epsilon="2", horizon=5000)),
         ]
-
-
-class BinaryTreeRun(TreeRun):
-    """BinaryTree at work."""
-
-    mechanism: BinaryTree
-
-    def _within_horizon(self, steps: int) -> None:
-        refuse_beyond(self.mechanism.length, self.step - self.origin, steps)
-        super()._within_horizon(steps)

@@ -15,10 +15,9 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.mechanisms.counters.kernels.factorization import BITS
-
 Values = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+BITS = 31  # binary places of the coefficients and of the states
 ONE = 1 << BITS
 SLACK = 1e-9  # relative; the floating-point error of the norms below is under 1e-12
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.counters.tree import Block, TreeCounter
-from tidegate.mechanisms.counters.tree_run import TreeRun
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.noise import prepare
 from tidegate.policy import Event, WEvent
@@ -45,12 +42,12 @@ class HybridTree(TreeCounter):
 
     Examples
     --------
+    >>> from tidegate.core.session import Session
     >>> mechanism = HybridTree(Event(epsilon="1"))
     >>> [mechanism.block(step).levels for step in (1, 2, 3, 4, 1023, 1024)]
     [1, 2, 2, 3, 10, 11]
-    >>> run = mechanism.start()
-    >>> len(run.push_batch([1] * 1000)), run.ledger.verify().ok
-    (1000, True)
+    >>> len(Session(mechanism).push_batch([1] * 1000))
+    1000
 
     References
     ----------
@@ -69,10 +66,6 @@ class HybridTree(TreeCounter):
         while first + size <= step:
             number, first, size = number + 1, first + size, size * self.branching
         return Block(number, first, size, number + 1)
-
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> TreeRun:
-        """Begin, or go on with, a run."""
-        return TreeRun(self, ledger, state)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

@@ -6,23 +6,139 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.compiled import kernel, lean
+from tidegate.core.charges import Charges, Integers
+from tidegate.core.mechanism import Floats, Matrix, Output
+from tidegate.core.rows import Draws
 from tidegate.exact import one_of, whole
-from tidegate.ledger import Ledger
-from tidegate.mechanisms.counters.kernels import sliding_window as trees
-from tidegate.mechanisms.mechanism import Matrix, Mechanism, Run, State, mean_over_steps
-from tidegate.mechanisms.run import summable
+from tidegate.mechanisms.counters.tree import every_step
+from tidegate.mechanisms.mechanism import Mechanism, mean_over_steps
 from tidegate.noise import check_scale
+from tidegate.noise.entropy import Source
 from tidegate.policy import Event, Policy, User, WEvent
-from tidegate.releases import Releases
+from tidegate.structures.clamping import summable
 
 LONGEST = 2**24
 CELLS = 1 << 16  # cells that a batch handles at once
+
+ORIGIN, STEP = 0, 1  # positions in `State.numbers`
+
+
+@lean
+def lowest_bit(number: int) -> int:
+    """The position of the lowest bit that is set."""
+    bit = 0
+    while (number >> bit) & 1 == 0:
+        bit += 1
+    return bit
+
+
+@lean
+def variances(window: int, offsets: Any, averages: bool, out: Any) -> None:
+    """The variance of every node's estimate, that of one measurement being 1.
+
+    A measurement of variance 1 and the children's estimates of variance v are averaged to v/(1 + v).
+    """
+    for level in range(offsets.size - 1):
+        for node in range(offsets[level + 1] - offsets[level]):
+            below = 0.0
+            if averages and level > 0:
+                below = out[offsets[level - 1] + 2 * node]
+                if 2 * node + 1 < offsets[level] - offsets[level - 1]:
+                    below += out[offsets[level - 1] + 2 * node + 1]
+            out[offsets[level] + node] = below / (1.0 + below) if below > 0.0 else 1.0
+
+
+class Shape(NamedTuple):
+    """What is public about the tree of a block."""
+
+    window: int
+    offsets: Any  # where the nodes of each level begin
+    variance: Any  # of each node's estimate
+    averages: bool  # whether a node's estimate uses those of its children
+    grid: float
+
+
+class Blocks(NamedTuple):
+    """The present block and the one before."""
+
+    sums: Any  # of each level: the noisy sum of the node that grows
+    nodes: Any  # estimates of the present block's nodes
+    prefix: Any  # sums from the beginning of the present block
+    suffix: Any  # sums up to the end of the one before
+
+
+@kernel
+def slide(rows: Any, first_step: int, shape: Any, noise: Any, starts: Any, blocks: Any, values: Any) -> None:
+    """Add steps to the block and write the window sums.
+
+    `noise[starts[level] + i]` is the noise of the i-th node of a level that begins in these steps: a node's
+    sum begins with its noise, so that `sums` never holds a raw one. `nodes`, `prefix` are of the present
+    block and `suffix` of the one before.
+    """
+    window, offsets, variance, averages, grid = Shape(*shape)
+    sums, nodes, prefix, suffix = Blocks(*blocks)
+    levels = offsets.size - 1
+    used = starts.copy()
+    columns = rows.shape[1]
+    for index in range(rows.shape[0]):
+        at = (first_step + index - 1) % window
+        for level in range(levels):
+            if at % (1 << level) == 0:
+                for column in range(columns):
+                    sums[level, column] = noise[used[level], column]
+                used[level] += 1
+            for column in range(columns):
+                sums[level, column] += rows[index, column]
+            if (at + 1) % (1 << level) == 0 or at + 1 == window:
+                node = at >> level
+                place = offsets[level] + node
+                own = variance[place] if averages and level > 0 else 1.0
+                for column in range(columns):
+                    estimate = own * sums[level, column]
+                    if own < 1.0:  # the children say the same with the other weight
+                        child = offsets[level - 1] + 2 * node
+                        below = nodes[child, column]
+                        if child + 1 < offsets[level]:
+                            below += nodes[child + 1, column]
+                        estimate += (1.0 - own) * below
+                    nodes[place, column] = estimate
+        done = at + 1
+        if done < window:
+            bit = lowest_bit(done)
+            place = offsets[bit] + ((done - 1) >> bit)
+            for column in range(columns):
+                prefix[done, column] = prefix[done - (1 << bit), column] + nodes[place, column]
+                values[index, column] = (prefix[done, column] + suffix[done, column]) * grid
+        else:
+            top = offsets[levels - 1]
+            for column in range(columns):
+                total = nodes[top, column]
+                for place in range(top + 1, offsets[levels]):
+                    total += nodes[place, column]
+                values[index, column] = total * grid
+            for begin in range(window - 1, 0, -1):
+                bit = lowest_bit(begin)
+                end = begin + (1 << bit)
+                place = offsets[bit] + (begin >> bit)
+                for column in range(columns):
+                    rest = suffix[end, column] if end < window else 0.0
+                    suffix[begin, column] = nodes[place, column] + rest
+
+
+class State(NamedTuple):
+    """All that is carried from step to step."""
+
+    numbers: Any  # the step before the first block, and the last step that is in a block
+    sums: Any  # SECRET: of each level, the noise and the sum so far of the node that grows
+    nodes: Any  # estimates of the present block's nodes
+    prefix: Any  # sums from the beginning of the present block
+    suffix: Any  # sums up to the end of the one before
 
 
 @dataclass(frozen=True)
@@ -31,7 +147,8 @@ class SlidingWindowTree(Mechanism):
 
     The stream is cut into blocks of n = `window` steps, with a binary tree over each. A window is a suffix
     of the block before and a prefix of the present one, each the sum of at most one node on every level. A
-    node's measurement is averaged with what its children say, which costs no budget.
+    node's measurement is averaged with what its children say, which costs no budget. A step that is passed over is in
+    the window like every other one, and is empty.
 
     Parameters
     ----------
@@ -51,8 +168,8 @@ class SlidingWindowTree(Mechanism):
     use it; that saves one level. Nodes cut off by the end of a block whose length is not a power of two are
     measured as they are, one a level as all others.
 
-    A node's sum begins with its noise, so the state holds no exact sum. But a snapshot and a later release, or
-    two snapshots, of the same unfinished node differ by what arrived in between: guard snapshots like data.
+    A node's sum begins with its noise, so the state holds no exact sum. But a state and a later release, or two states,
+    of the same unfinished node differ by what arrived in between: protect the state like data.
 
     Error
     -----
@@ -61,10 +178,11 @@ class SlidingWindowTree(Mechanism):
 
     Examples
     --------
+    >>> from tidegate.core.session import Session
     >>> mechanism = SlidingWindowTree(Event(epsilon="1"), window=24)
     >>> mechanism.levels, mechanism.scale
     (5, 5.0)
-    >>> mechanism.start().push_batch(np.ones(100, dtype=np.int64)).values.shape
+    >>> Session(mechanism).push_batch(np.ones(100, dtype=np.int64)).values.shape
     (100, 1)
 
     References
@@ -84,6 +202,7 @@ class SlidingWindowTree(Mechanism):
     keeps_raw_values: ClassVar[bool] = (
         True  # noised sums of open nodes, which later releases complete; see Privacy
     )
+    noise_in_state: ClassVar[bool] = True  # a node's sum begins with its noise
 
     def validate(self) -> None:
         """Check the window and the estimator."""
@@ -114,7 +233,7 @@ class SlidingWindowTree(Mechanism):
     def node_variances(self) -> npt.NDArray[np.float64]:
         """The variance of every node's estimate, that of one measurement being 1."""
         found = np.empty(int(self.offsets[-1]))
-        trees.variances(self.window, self.offsets, self.estimator == "honaker", found)
+        variances(self.window, self.offsets, self.estimator == "honaker", found)
         return found
 
     @cached_property
@@ -154,11 +273,77 @@ class SlidingWindowTree(Mechanism):
         mean = mean_over_steps(self.standard_deviation, first, first if last is None else last)
         return mean * math.sqrt(2 / math.pi)
 
-    def start(
-        self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
-    ) -> SlidingWindowTreeRun:
-        """Begin, or go on with, a run."""
-        return SlidingWindowTreeRun(self, ledger, state)
+    # what a session asks -----------------------------------------------------------------------------------------
+
+    def begin(self, first: int) -> State:
+        """No block has begun."""
+        columns = self.columns
+        return State(
+            np.array([first - 1, first - 1]),
+            np.zeros((self.levels, columns), dtype=np.int64),
+            np.zeros((int(self.offsets[-1]), columns)),
+            np.zeros((self.window, columns)),
+            np.zeros((self.window, columns)),
+        )
+
+    def public(self, state: State, first: int, count: int) -> Charges:
+        """Every step costs the same: it is in one node of each level."""
+        return Charges(first, np.ones(count, dtype=np.int64))
+
+    def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Add every step to its block, and those that were passed over before as empty ones."""
+        passed = self._pass_over(state, first) if len(rows) else 0
+        given = np.concatenate([np.zeros((passed, self.columns), dtype=np.int64), rows]) if passed else rows
+        own = (
+            int(state.numbers[STEP] - state.numbers[ORIGIN]) + 1
+        )  # nodes and blocks are counted from the origin
+        values = self._slide(state, given, own, noise.source)
+        state.numbers[STEP] += len(given)
+        return every_step(first, values[passed:], self._spread(own + passed, len(rows)))
+
+    def _pass_over(self, state: State, first: int) -> int:
+        """How many empty steps come before `first`; where no window contains an earlier one, blocks begin anew."""
+        passed = first - 1 - int(state.numbers[STEP])
+        if state.numbers[STEP] > state.numbers[ORIGIN] and passed < self.window:
+            return passed
+        for kept, new in zip(state, self.begin(first), strict=True):
+            kept[...] = new
+        return 0
+
+    def _slide(self, state: State, rows: Matrix, own: int, source: Source) -> Floats:
+        values, length = np.empty(rows.shape), max(1, CELLS // self.columns)
+        averages, grid = self.estimator == "honaker", float(Fraction(self.grid))
+        shape = Shape(self.window, self.offsets, self.node_variances, averages, grid)
+        blocks = Blocks(state.sums, state.nodes, state.prefix, state.suffix)
+        for start in range(0, len(rows), length):
+            part = slice(start, start + length)
+            piece = summable(rows[part], self.window)
+            drawn, starts = self._noise(own + start, len(piece), source)
+            slide(piece, own + start, shape[:], drawn, starts, blocks[:], values[part])
+        return values
+
+    def _noise(self, own: int, steps: int, source: Source) -> tuple[Matrix, Integers]:
+        """The noise of all nodes that begin in these steps, level after level, and where each level's begins."""
+        draw, drawn, starts = self.own_noise.draw, [np.zeros((0, self.columns), dtype=np.int64)], [0]
+        for level in range(self.levels):
+            first, last = self._begun(level, own - 1), self._begun(level, own + steps - 1)
+            if last > first:
+                shape = (last - first, self.columns)
+                drawn.append(draw(source, f"level {level}", first + 1, self.scale, shape))
+            starts.append(starts[-1] + last - first)
+        return np.concatenate(drawn), np.array(starts[:-1], dtype=np.int64)
+
+    def _begun(self, level: int, own: int) -> int:
+        """How many nodes of a level have begun by the end of a step."""
+        blocks, inside = divmod(own, self.window)
+        return blocks * -(-self.window >> level) + -(-inside >> level)
+
+    def _spread(self, own: int, steps: int) -> Floats:
+        """The standard deviations of the sums; those of the first block are less."""
+        at = own - 1 + np.arange(steps)
+        spread, young = self.deviations[at % self.window], at < self.window
+        spread[young] = self.first_deviations[at[young]]
+        return spread
 
     @classmethod
     def examples(cls) -> list[Mechanism]:
@@ -171,64 +356,3 @@ class SlidingWindowTree(Mechanism):
             cls(Event(rho="1/2"), window=2),
             cls(User(epsilon="100", horizon=9000), window=24),
         ]
-
-
-class SlidingWindowTreeRun(Run):
-    """SlidingWindowTree at work."""
-
-    mechanism: SlidingWindowTree
-
-    def _begin(self, state: State | None) -> None:
-        mechanism, columns = self.mechanism, self._columns
-        self._draw = mechanism.own_noise.draw
-        self._charge = self.ledger.units // mechanism.units
-        fresh: State = {
-            "sums": np.zeros((mechanism.levels, columns), dtype=np.int64),
-            "nodes": np.zeros((int(mechanism.offsets[-1]), columns)),
-            "prefix": np.zeros((mechanism.window, columns)),
-            "suffix": np.zeros((mechanism.window, columns)),
-        }
-        self._tree = {**fresh, **(state or {})}
-
-    def _state(self) -> State:
-        return self._tree
-
-    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
-        mechanism, steps = self.mechanism, len(matrix)
-        own = first_step - self.origin  # nodes and blocks are counted from the first step of this run
-        units = np.broadcast_to(np.int64(self._charge), steps)
-        self.ledger.charge_batch(first_step, units)
-        values = np.empty(matrix.shape)
-        length = max(1, CELLS // self._columns)
-        blocks = tuple(self._tree[name] for name in trees.Blocks._fields)
-        averages = mechanism.estimator == "honaker"
-        shape = (mechanism.window, mechanism.offsets, mechanism.node_variances, averages, self._grid)
-        for start in range(0, steps, length):
-            rows = summable(matrix[start : start + length], mechanism.window)
-            noise, starts = self._noise(own + start, len(rows))
-            piece = values[start : start + length]
-            trees.slide(rows, own + start, shape, noise, starts, blocks, piece)
-        at = own - 1 + np.arange(steps)
-        scale = mechanism.deviations[at % mechanism.window]
-        young = at < mechanism.window
-        scale[young] = mechanism.first_deviations[at[young]]
-        return self._all_fresh(first_step, values, scale, units)
-
-    def _noise(self, step: int, steps: int) -> tuple[Matrix, npt.NDArray[np.int64]]:
-        """The noise of all nodes that begin in these steps, level after level, and where each level's begins."""
-        mechanism = self.mechanism
-        drawn, starts = [], [0]
-        for level in range(mechanism.levels):
-            first, last = self._begun(level, step - 1), self._begun(level, step + steps - 1)
-            shape = (last - first, self._columns)
-            if last > first:
-                drawn.append(self._draw(self.source, f"level {level}", first + 1, mechanism.scale, shape))
-            starts.append(starts[-1] + last - first)
-        if not drawn:
-            return np.zeros((0, self._columns), dtype=np.int64), np.array(starts[:-1], dtype=np.int64)
-        return np.concatenate(drawn), np.array(starts[:-1], dtype=np.int64)
-
-    def _begun(self, level: int, step: int) -> int:
-        """How many nodes of a level have begun by the end of a step."""
-        blocks, inside = divmod(step, self.mechanism.window)
-        return blocks * -(-self.mechanism.window >> level) + -(-inside >> level)

@@ -1,22 +1,10 @@
-"""Compiled arithmetic of measurements that are released as they are."""
+"""A compiled loop over measurements that are released until the next one."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tidegate.compiled import kernel
-
-
-@kernel
-def add_noise(matrix: Any, noise: Any, grid: float) -> Any:
-    """(values + noise) · grid as floats, in one pass that reuses the noise's memory."""
-    result = noise.view(np.float64)
-    for step in range(matrix.shape[0]):
-        for column in range(matrix.shape[1]):
-            result[step, column] = (matrix[step, column] + noise[step, column]) * grid
-    return result
 
 
 @kernel

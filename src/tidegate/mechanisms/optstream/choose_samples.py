@@ -71,19 +71,18 @@ class Prediction:
                 "choose public times, or measure on public data",
             )
         self.mechanism = mechanism
-        self.run = mechanism.start()
         self.w = mechanism.window
         self.times = np.array(mechanism.sample_times, dtype=np.int64)
 
     def _answers(self, known: Floats, sums: Floats) -> Floats:
         """The curves through known points (periods × points × columns), fitted to sums, of whatever sign."""
-        curve, variances, precisions = self.run._reconstruction(tuple(self.times.tolist()), self.w)
+        curve, variances, precisions = self.mechanism.weights_at(tuple(self.times.tolist()), self.w)
         return fit_features(self.mechanism.tree, curve, variances, precisions, known, sums, False)
 
     def noise_variance(self) -> Floats:
         """The variance of each step of a period, from noise alone, in grid units."""
         mechanism = self.mechanism
-        curve, _, _ = self.run._reconstruction(tuple(self.times.tolist()), self.w)
+        curve, _, _ = self.mechanism.weights_at(tuple(self.times.tolist()), self.w)
         points, sums = curve.points, mechanism.sum_count
         scale = mechanism.sample_variance * mechanism.estimate_variance
         if not sums:

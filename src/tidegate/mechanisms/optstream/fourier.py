@@ -1,4 +1,7 @@
-"""Fourier: measure the lowest frequencies of every period."""
+"""Fourier: measure the lowest frequencies of every period, and release the curve that they make.
+
+Before its period ends, a step shows the curve of the last period.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,42 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.exact import float_up, one_of, sqrt_up, whole
-from tidegate.ledger import Ledger
-from tidegate.mechanisms.mechanism import Matrix, Mechanism
+from tidegate.core.charges import Charges, Integers
+from tidegate.core.mechanism import Floats, Matrix, Output
+from tidegate.core.rows import Draws
+from tidegate.exact import float_up, sqrt_up, whole
+from tidegate.intervals import Curves, Fold
+from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.optstream.choose_samples import absolute_error, sample_numbers
-from tidegate.mechanisms.optstream.curve_errors import Curves
-from tidegate.mechanisms.optstream.period_blocks import Floats, Integers
-from tidegate.mechanisms.optstream.periodic import Periodic
-from tidegate.mechanisms.optstream.periods import PeriodicRun
-from tidegate.mechanisms.optstream.printed_fourier import printed_loss, printed_scales
+from tidegate.mechanisms.optstream.periods import Periodic, Revised
 from tidegate.mechanisms.optstream.sampling_times import read_profile
-from tidegate.mechanisms.uncertainty import Uncertainty
-from tidegate.noise import variance_laplace
+from tidegate.noise import laplace, variance_laplace
+from tidegate.noise.law import Law
 from tidegate.policy import Policy, WEvent
 
 ONE = 1 << 16  # the rows of the transform are whole multiples of 2^-16
 ROUNDED = Fraction(51, 100)  # rounding an entry to such a multiple moves it by less than this many of them
 PARTS = 2**20  # units of a step, where steps are charged by what they contribute
+
+
+# positions in `State.numbers`
+CURVE_END = 0  # the last step of the period whose curve is shown; 0: there is none
+TORN = 1  # whether steps of this period were not seen, so that it gets no curve
+LAST = 2  # the last step that was released, or may not be released any more
+NUMBERS = 3
+
+
+class State(NamedTuple):
+    """All that is carried from step to step."""
+
+    numbers: Any
+    sums: Any  # SECRET: of each coefficient its noise, and what has arrived since the period began
+    curve: Any  # of the last period that was seen as a whole
 
 
 def real_fourier(w: int, coefficients: int) -> Floats:
@@ -68,8 +84,6 @@ class Fourier(Periodic):
     nonnegative
         Whether the stream is known not to be negative: then no release is. A configuration file derives it from its
         query.
-    calibration
-        "sound", or "paper" for the printed transform with K complex coefficients and its noise, which are not private.
 
     Privacy
     -------
@@ -81,9 +95,9 @@ class Fourier(Periodic):
     rows' L1 norms times Δ/ε, charged to each step by its part. Proof: docs/proofs/fourier.md.
 
     Departure: the printed transform is not normalised, and noise of scale √K·Δ/ε on its K complex coefficients, 2K − 1
-    real numbers, is too small by far: ``calibration="paper"`` keeps it for reproduction, and its guarantee states a loss.
-    Values beyond 2^44/w grid units are clipped. Coefficients of the open period begin as noise; a snapshot and the
-    period's release differ by what arrived in between, so guard snapshots like data.
+    real numbers, is too small by far. Values beyond 2^44/w grid units are clipped. A period that was not seen from its
+    beginning, or of which steps were passed over, is torn: it has no curve. Coefficients of the open period begin as
+    noise; a state and the period's release differ by what arrived in between, so protect the state like data.
 
     Error
     -----
@@ -91,10 +105,11 @@ class Fourier(Periodic):
 
     Examples
     --------
+    >>> from tidegate.core.session import Session
     >>> mechanism = Fourier(WEvent(epsilon="1", w=48), coefficients=9)
     >>> round(mechanism.scale, 2)
     29.4
-    >>> releases = mechanism.start().push_batch(np.full((100, 1), 5000))
+    >>> releases = Session(mechanism).push_batch(np.full((100, 1), 5000))
     >>> releases.revised.values.shape
     (96, 1)
 
@@ -106,28 +121,21 @@ class Fourier(Periodic):
 
     coefficients: int | None = None
     nonnegative: bool = False
-    calibration: str = "sound"
 
     columns_independent: ClassVar[bool] = True
-    causal: ClassVar[str] = "last period"
-    adaptive: ClassVar[bool] = False
-    sample_count: ClassVar[int] = 0
-    sample_times: ClassVar[tuple[int, ...]] = ()
-    sample_scales: ClassVar[float] = 1.0
 
     def validate(self) -> None:
         """Check the number of coefficients and the size of the noise."""
         given = max(1, self.window // 5) if self.coefficients is None else self.coefficients
         object.__setattr__(self, "coefficients", whole("coefficients", given, most=self.window))
-        one_of("calibration", self.calibration, ("sound", "paper"))
         widest = math.inf if self.window > 2**24 else float(np.max(self.sum_scales))
         self.refuse_wide_noise(widest / ONE, bits=36)
 
     @property
     def sum_count(self) -> int:
-        """The real numbers that are measured: K, or those of K complex coefficients."""
+        """The real numbers that are measured: K."""
         assert self.coefficients is not None
-        return self.coefficients if self.enforced else min(2 * self.coefficients - 1, self.window)
+        return self.coefficients
 
     @cached_property
     def rows(self) -> Integers:
@@ -179,43 +187,24 @@ class Fourier(Periodic):
 
     def charges(self, times: Sequence[int] = ()) -> tuple[int, Integers]:
         """The units of a period, and those of each of its steps."""
-        if not self.enforced:  # written down, not refused: what a changed step loses on average
-            return 0, np.full(self.window, math.ceil(self._printed_loss * self.units / self.window))
         if self.charges_period:
             return self.window, np.full(self.window, 2, dtype=np.int64)
         return 0, self._parts
 
     @cached_property
     def sum_scales(self) -> float | Floats:
-        """The noise scale of a coefficient in multiples of 2^-16 grid units; rounded up. As printed, of each cell."""
-        if not self.enforced:
-            return np.repeat(printed_scales(self, ONE), self.columns)
+        """The noise scale of a coefficient in multiples of 2^-16 grid units; rounded up."""
         return float_up(min(self._together, self._apart))
 
     @property
     def scale(self) -> float:
-        """The noise scale of a coefficient in grid units; the largest, as printed."""
+        """The noise scale of a coefficient in grid units."""
         return float(np.max(self.sum_scales)) / ONE
-
-    @cached_property
-    def _printed_loss(self) -> Fraction:
-        return printed_loss(self, ONE)
-
-    def printed_loss(self) -> Fraction:
-        """How many times ε the printed scales lose, at least."""
-        return self._printed_loss
 
     @property
     def shown_scale(self) -> float:
         """The noise scale of a coefficient in the values' unit."""
         return self.scale * float(Fraction(self.grid))
-
-    def uncertainty(self) -> Uncertainty:
-        """The noise of the coefficients, frequencies that are not measured, and periods that differ."""
-        scales = np.broadcast_to(self.sum_scales, self.sum_count * self.columns)[:: self.columns]
-        grid = float(Fraction(self.grid))
-        variances = np.array([variance_laplace(float(scale)) for scale in scales]) * (grid / ONE) ** 2
-        return Curves(self.outputs, real_fourier(self.window, self.sum_count), variances, grid)
 
     def predicted_error(self, profile: npt.ArrayLike) -> float:
         """The mean absolute error of final values to expect on streams like a public profile (T × d, whole periods)."""
@@ -234,9 +223,109 @@ class Fourier(Periodic):
         candidates = [replace(first, coefficients=count) for count in sample_numbers(first.window)]
         return min(candidates, key=lambda candidate: candidate.predicted_error(profile))
 
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> FourierRun:
-        """Begin, or go on with, a run."""
-        return FourierRun(self, ledger, state)
+    # what a session asks -----------------------------------------------------------------------------------------
+
+    @property
+    def most_spans(self) -> int:
+        """Periods that meet a window, and one more."""
+        return 3
+
+    @property
+    def noise_in_state(self) -> bool:
+        """Sums begin with their noise."""
+        return True
+
+    def begin(self, first: int) -> State:
+        """Nothing was measured; a period that has begun before `first` gets no curve."""
+        numbers = np.zeros(NUMBERS, dtype=np.int64)
+        numbers[TORN], numbers[LAST] = int((first - 1) % self.window > 0), first - 1
+        return State(
+            numbers,
+            np.zeros((self.sum_count, self.columns), dtype=np.int64),
+            np.zeros((self.window, self.columns)),
+        )
+
+    @cached_property
+    def period_charges(self) -> tuple[int, Integers]:
+        """What a period costs as a whole, and what each of its steps costs."""
+        return self.charges()
+
+    def public(self, state: State, first: int, count: int) -> Charges:
+        """Steps and periods cost the same, whatever the data are."""
+        return self.charged(first, count, *self.period_charges)
+
+    def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Add steps to the noisy coefficients, and show the curve of the period before."""
+        count, w, numbers = len(rows), self.window, state.numbers
+        charges, finals = self.public(state, first, count), []
+        values, source = np.zeros((count, self.columns)), np.zeros(count, dtype=np.int64)
+        bound = 2**60 // ONE // w  # coefficients stay below 2^60
+        start = 0
+        while start < count:
+            period, position = divmod(first + start - 1, w)
+            part = slice(start, min(count, start + w - position))
+            end = position + part.stop - start
+            if position == 0:
+                cells = (1, state.sums.size)
+                drawn = laplace(noise.source, "sums", period, self.sum_scales, cells)
+                state.sums[:], numbers[TORN] = drawn.reshape(state.sums.shape), 0
+            elif numbers[LAST] != first + start - 1:  # steps were passed over
+                state.sums[:], numbers[TORN] = 0, 1
+            if not numbers[TORN]:
+                state.sums[:] += self.rows[:, position:end] @ np.clip(rows[part], -bound, bound)
+            if numbers[CURVE_END]:
+                shown = state.curve[position:end]
+                values[part] = np.maximum(shown, 0.0) if self.nonnegative else shown
+                source[part] = numbers[CURVE_END]
+            numbers[LAST] = first + part.stop - 1
+            if end == w and not numbers[TORN]:
+                curve = self._curve(state, w)
+                finals.append(self._final(state, curve))
+                state.curve[:], numbers[CURVE_END] = curve, numbers[LAST]
+            start = part.stop
+        nothing = np.zeros(count, dtype=np.bool_)  # is a sample
+        return Output(
+            values * float(Fraction(self.grid)),
+            self.status_of(nothing, first),
+            source,
+            np.where(source > 0, self.shown_scale, 0.0),
+            charges.units,
+            charges.spans,
+            revised=tuple(self.together(finals)),
+        )
+
+    def finish(self, state: State, last: int, noise: Draws) -> Output | None:
+        """The curve of a period that the end of the stream cuts short."""
+        length = int(state.numbers[LAST]) % self.window
+        if not length or state.numbers[TORN]:
+            return None
+        return self.at_the_end(self._final(state, self._curve(state, length)))
+
+    def _curve(self, state: State, length: int) -> Floats:
+        """The first steps of the curve that the coefficients make, in grid units."""
+        measured = state.sums / ONE
+        if length < self.window and state.numbers[CURVE_END]:
+            # what a period that was cut short lacks, the one before lends
+            measured = measured + self._basis[:, length:] @ state.curve[length:]
+        values: Floats = np.einsum("kt,pkc->ptc", self._basis[:, :length], measured[np.newaxis])[0]
+        return np.maximum(values, 0.0) if self.nonnegative else values
+
+    @cached_property
+    def _basis(self) -> Floats:
+        return real_fourier(self.window, self.sum_count)
+
+    def _final(self, state: State, curve: Floats) -> Revised:
+        """Final values as they are released."""
+        length = len(curve)
+        first, nothing = int(state.numbers[LAST]) - length + 1, np.zeros(length, dtype=np.bool_)
+        return self.final(first, curve * float(Fraction(self.grid)), nothing, self.period_charges[1])
+
+    def intervals(self) -> Fold:
+        """The noise of the coefficients, frequencies that are not measured, and periods that differ."""
+        scales = np.broadcast_to(self.sum_scales, self.sum_count * self.columns)[:: self.columns]
+        grid = float(Fraction(self.grid))
+        variances = np.array([variance_laplace(float(scale)) for scale in scales]) * (grid / ONE) ** 2
+        return Curves(self.outputs, Law("laplace", grid), self._basis, variances)
 
     @classmethod
     def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
@@ -254,29 +343,3 @@ class Fourier(Periodic):
             cls(WEvent(epsilon="1", w=7, adjacency="replace"), columns=2, coefficients=2, grid="0.5"),
             cls(WEvent(epsilon="1", w=1)),
         ]
-
-
-class FourierRun(PeriodicRun):
-    """Fourier at work."""
-
-    mechanism: Fourier
-
-    def _prepare(self) -> None:
-        self._bound = 2**60 // ONE // self._w  # of values: coefficients stay below 2^60
-        self._basis = real_fourier(self._w, self.mechanism.sum_count)
-
-    def _add_to_sums(self, measured: Matrix, position: int, sums: Integers) -> None:
-        rows = np.clip(measured, -self._bound, self._bound)
-        sums += self.mechanism.rows[:, position : position + len(rows)] @ rows
-
-    def _add_periods_to_sums(self, measured: Matrix, sums: Integers) -> None:
-        rows = np.clip(measured, -self._bound, self._bound).reshape(len(sums), self._w, -1)
-        sums += self.mechanism.rows @ rows
-
-    def _finish(self, known: Floats, times: Integers, sums: Integers, length: int) -> Floats:
-        measured = sums / ONE
-        if length < self._w and self._memory["has_curve"]:
-            # what a period that was cut short lacks, the one before lends
-            measured = measured + self._basis[:, length:] @ self._memory["curve"][length:]
-        values = np.einsum("kt,pkc->ptc", self._basis[:, :length], measured)
-        return np.asarray(np.maximum(values, 0.0) if self.mechanism.nonnegative else values)

@@ -1,4 +1,7 @@
-"""HierarchicalOptStream: OptStream on every node of a hierarchy, released so that parts add up to their whole."""
+"""HierarchicalOptStream: OptStream on every node of a hierarchy, released so that parts add up to their whole.
+
+All nodes have the same sample times. Adaptive ones follow the roots: one sparse vector for all nodes.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,38 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from tidegate.core.charges import Integers
+from tidegate.core.mechanism import Floats, Matrix
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, float_up, positive
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.mechanisms.optstream.feature_fit import (
+    TOLERANCE,
+    nonnegative_leaves,
+    nonnegative_together,
+    norm_of,
+    reconcile,
+)
 from tidegate.mechanisms.optstream.feature_trees import equal_parts, whole_period
-from tidegate.mechanisms.optstream.hierarchical_run import HierarchicalOptStreamRun
-from tidegate.mechanisms.optstream.opt_stream import OptStream
-from tidegate.mechanisms.optstream.per_leaf_run import PerLeafRun
-from tidegate.mechanisms.optstream.period_blocks import Floats, Integers
-from tidegate.mechanisms.optstream.sampling_times import equally_spaced
+from tidegate.mechanisms.optstream.opt_stream import OptStream, Sampler, State
+from tidegate.mechanisms.optstream.reconstruction import Reconstruction
 from tidegate.policy import WEvent
 from tidegate.structures.hierarchy import Hierarchy, columns_of
+from tidegate.structures.kernels.hierarchy import sum_up
+
+
+class Nodes(NamedTuple):
+    """The hierarchy as the solver wants it: leaves by column, then inner nodes, children before parents."""
+
+    leaves: Any  # the node of each column, as the hierarchy numbers them
+    parents: Any  # of each node, as the hierarchy numbers them
+    above: Any  # of each leaf: which inner node is above it; −1: none
+    inner: Any  # the same of each inner node
+    roots: Any  # which nodes are roots
 
 
 @dataclass(frozen=True)
@@ -36,17 +55,13 @@ class HierarchicalOptStream(OptStream):
     ----------
     policy, columns, grid, rounding
         As for every :class:`Mechanism`; the number of columns is that of the hierarchy's leaves.
-    samples, times, adaptive, threshold, features, split, reconstruction, weights, nonnegative, causal, calibration
+    samples, times, adaptive, threshold, features, split, reconstruction, weights, nonnegative, causal
         As for :class:`OptStream`. All nodes share their sample times; adaptive ones follow the roots.
     hierarchy
         A :class:`tidegate.queries.Hierarchy`. The releases have a column for each node, in the order of its names.
     levels
         How the levels share the budget, from the roots down, as relative weights; equal by default. A leaf
         that stands higher than others also has what the levels below it would have.
-    per_leaf
-        With adaptive samples: let every leaf choose its own, and measure the nodes above them at k equally spaced times.
-        Needs units that stay in one leaf, ``mobility="fixed"``, and nested features. All leaves have the budget of the
-        one that has least.
 
     Privacy
     -------
@@ -55,28 +70,21 @@ class HierarchicalOptStream(OptStream):
     path add up. One sparse vector looks at the roots, whose scores change by no more than a single stream's.
     All else as for :class:`OptStream`. Proof: docs/proofs/hierarchical_opt_stream.md.
 
-    Samples per leaf: a fixed unit changes one leaf and the nodes above it. So each leaf has a sparse vector of its
-    own with all of ε_S, and the leaves' part r of ε_P for its own samples, of which a window has at most
-    m = min(2k − 2, w); of those of the other nodes it has k, so their noise has the scale kΔ/(r·ε_P·m/k). Together
-    2ε_S + (r + (1 − r))·m/k·ε_P + ε_O = ε. A replaced unit may change two leaves, each by half of the
-    sensitivity. All charges are public and cover every leaf. With units that move, a window could meet a sample of
-    some leaf at each of its steps.
-
     Departures: the paper divides by the number of levels and lets every node choose its own samples, which is not
-    private for units that move. ``per_leaf=True, calibration="paper"`` does as printed: every node, inner ones too, has
-    tests and samples of its own with its level's part of ε, for moving units as well; its guarantee states the loss.
+    private for units that move; :class:`PerLeafOptStream` is for units that stay in one leaf.
 
     Error
     -----
     At the leaves about that of :class:`OptStream` with the leaves' part of the budget, less what the sums
     tell. Time O(n·w) a period for n leaves; where values would be negative O(n²·w) for each round of the
-    optimisation. Samples per leaf: O(n·w log w); with features of S parts O(n³·(S³ + w)) for each of a few rounds.
+    optimisation.
 
     Examples
     --------
+    >>> from tidegate.core.session import Session
     >>> tree = Hierarchy.from_parents({"France": None, "north": "France", "south": "France"})
-    >>> run = HierarchicalOptStream(WEvent(epsilon="1", w=12), hierarchy=tree, samples=3).start()
-    >>> final = run.push_batch(np.full((24, 2), 500)).final.values
+    >>> mechanism = HierarchicalOptStream(WEvent(epsilon="1", w=12), hierarchy=tree, samples=3)
+    >>> final = Session(mechanism).push_batch(np.full((24, 2), 500)).final.values
     >>> final.shape, bool(np.allclose(final[:, 0], final[:, 1] + final[:, 2], rtol=1e-12))
     ((24, 3), True)
 
@@ -87,7 +95,6 @@ class HierarchicalOptStream(OptStream):
 
     hierarchy: Hierarchy | None = None
     levels: Sequence[ExactLike] | None = None
-    per_leaf: bool = False
 
     def validate(self) -> None:
         """Check the hierarchy, then what an OptStream checks."""
@@ -101,35 +108,13 @@ class HierarchicalOptStream(OptStream):
             )
         weights = [positive("levels", weight) for weight in given]
         put(self, "levels", tuple(weight / sum(weights) for weight in weights))
-        if self.per_leaf and not self.adaptive:
-            raise InvalidParameter(
-                "per_leaf",
-                True,
-                "False where the sample times are public",
-                "write adaptive=True or leave it out",
-            )
-        if self.per_leaf and self.calibration == "sound" and self.policy.mobility != "fixed":
-            raise InvalidParameter(
-                "per_leaf", True, "False for units that move between leaves",
-                'leave it out, or declare mobility="fixed" if a unit stays in its leaf',
-            )  # fmt: skip
         super().validate()
-        if self.per_leaf and not self.tree.nested:
-            raise InvalidParameter(
-                "features", f"{len(self.features)} that are not nested", "nested where per_leaf=True",
-                "let every feature be made of whole parts of a finer one, or leave per_leaf out",
-            )  # fmt: skip
 
     @property
     def forest(self) -> Hierarchy:
         """The hierarchy."""
         assert self.hierarchy is not None
         return self.hierarchy
-
-    @property
-    def independent_period(self) -> int:
-        """None where inner nodes have public times that leaves share."""
-        return 0 if self.per_leaf and self.forest.height > 1 else super().independent_period
 
     @property
     def outputs(self) -> int:
@@ -156,9 +141,6 @@ class HierarchicalOptStream(OptStream):
         shares = [Fraction(levels[level - 1]) for level in forest.levels]
         for leaf in forest.leaves:
             shares[leaf] += sum((Fraction(part) for part in levels[forest.levels[leaf] :]), Fraction(0))
-        if self.per_leaf:  # charges must be the same whichever leaf a unit is in
-            for leaf in forest.leaves:
-                shares[leaf] = min(shares[other] for other in forest.leaves)
         return tuple(shares[node] for node in self.order)
 
     @cached_property
@@ -176,46 +158,13 @@ class HierarchicalOptStream(OptStream):
         """The mean variance of a leaf's estimate from one measurement of all nodes, in the same units."""
         return float(np.linalg.inv(self.coupling).diagonal().mean())
 
-    @property
-    def leaf_share(self) -> Fraction:
-        """The part of the leaves where they alone choose for themselves; else all samples are alike."""
-        return self.node_shares[0] if self.per_leaf and not self.per_node else Fraction(1)
-
-    @property
-    def times_above(self) -> tuple[int, ...]:
-        """The public sample times of inner nodes where leaves have their own; none where inner nodes have, too."""
-        return equally_spaced(self.window, self.sample_count) if self.per_leaf and not self.per_node else ()
-
-    @property
-    def per_node(self) -> bool:
-        """Whether inner nodes choose their own samples as well: as printed."""
-        return self.per_leaf and self.calibration == "paper"
-
-    @property
-    def tests_share(self) -> Fraction:
-        """Of the tests' budget the part of one sampler: all, or as printed that of its level."""
-        return min(self.node_shares) if self.per_node else super().tests_share
-
-    def charges(self, times: Sequence[int]) -> tuple[int, Integers]:
-        """The units of a period, and those of each of its steps."""
-        return self.period.charges(times, self.times_above)
-
     def _scales(self, base: Fraction) -> Floats:
         return np.array([float_up(base / share) for share in self.node_shares])
 
     @cached_property
     def sample_scales(self) -> Floats:
         """The noise scale of a sample of each node, in the solver's order, in grid units; rounded up."""
-        scales = self._scales(self.sensitivity / (self.shares[1] * self._epsilon))
-        if self.per_leaf:
-            public = self._scales(self.sensitivity / (self.period.public_sample * self._epsilon))
-            scales[self.columns :] = public[self.columns :]
-        return scales
-
-    @property
-    def decisive_scale(self) -> float:
-        """The noise scale of a sample of what decides: the roots, or each leaf."""
-        return float(self.sample_scales[0]) if self.per_leaf else self.sample_scale
+        return self._scales(self.sensitivity / (self.shares[1] * self._epsilon))
 
     @cached_property
     def sum_scales(self) -> Floats:
@@ -223,23 +172,77 @@ class HierarchicalOptStream(OptStream):
         base = self.sensitivity * len(self.features) / (self.shares[2] * self._epsilon)
         return np.tile(self._scales(base), self.sum_count)
 
-    def printed_loss(self) -> Fraction:
-        """How many times ε the printed scales lose; a unit that moves can meet the samples of all nodes of a level."""
-        if not self.per_leaf:
-            return super().printed_loss()
-        levels, moves = self.forest.levels, self.policy.mobility == "moving"
-        lost = Fraction(0)
-        for level, share in enumerate(self.levels or (), 1):
-            nodes = sum(each == level for each in levels) if moves else 1
-            lost += Fraction(share) * min(self.window, 1 + nodes * (2 * self.sample_count - 2))
-        _, sample, step = self.shares
-        return max(Fraction(1), lost * sample + self.window * step)
+    # nodes are measured in place of columns ------------------------------------------------------------------------
 
-    def start(
-        self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
-    ) -> HierarchicalOptStreamRun:
-        """Begin, or go on with, a run."""
-        return (PerLeafRun if self.per_leaf else HierarchicalOptStreamRun)(self, ledger, state)
+    @cached_property
+    def nodes(self) -> Nodes:
+        """Where the nodes stand."""
+        forest, order, leaves = self.forest, self.order, len(self.forest.leaves)
+        place = {int(node): at - leaves for at, node in enumerate(order)}
+        above = [place[parent] if (parent := forest.parents[int(node)]) >= 0 else -1 for node in order]
+        return Nodes(
+            np.array(forest.leaves, dtype=np.int64),
+            np.array(forest.parents, dtype=np.int64),
+            np.array(above[:leaves], dtype=np.int64),
+            np.array(above[leaves:], dtype=np.int64),
+            np.array([forest.parents[int(node)] < 0 for node in order]),
+        )
+
+    @cached_property
+    def precisions(self) -> Floats:
+        """How precise a sample of each node is, compared with one that has the whole budget."""
+        return np.array([float(share) for share in self.node_shares]) ** 2
+
+    def _sampler(self) -> Sampler:
+        return Sampler(self, int(self.nodes.roots.sum()))
+
+    def _measured(self, rows: Matrix) -> Matrix:
+        """All nodes of each step."""
+        found = np.empty((len(rows), self.outputs), dtype=np.int64)
+        sum_up(rows, self.nodes.leaves, self.nodes.parents, found)
+        return found[:, self.order]
+
+    def _watched(self, measured: Matrix) -> Matrix:
+        return np.ascontiguousarray(measured[:, self.nodes.roots])
+
+    def _leaves(self, noisy: Matrix) -> Floats:
+        """The leaves that fit measurements of all nodes best, one row each."""
+        return self.reconciled(noisy.astype(np.float64), nonnegative=False)
+
+    def reconciled(self, known: Floats, nonnegative: bool) -> Floats:
+        """The leaves (rows × leaves) that fit estimates of all nodes best."""
+        columns, leaves = self.columns, np.empty((len(known), self.columns))
+        nodes, inner, variances = self.nodes, self.precisions[columns:], self._leaf_variances
+        reconcile(known, columns, nodes.above, nodes.inner, inner, variances, nonnegative, leaves)
+        return leaves
+
+    @cached_property
+    def _leaf_variances(self) -> Floats:
+        return np.array([float(share) for share in self.node_shares[: self.columns]]) ** -2
+
+    def _nodes(self, values: Floats) -> Floats:
+        """Every node as the sum of its leaves."""
+        nodes: Floats = self.forest.sum(values)
+        return nodes
+
+    def _optimise(
+        self, state: State, known: Floats, curve: Reconstruction, variances: Floats, precisions: Floats
+    ) -> Floats:
+        """Fit leaves, nodes and features together.
+
+        Level weights are the same for samples and features, so leaves can be estimated first and curves fitted to each
+        of them. Only where a value comes out negative all leaves must be optimised together.
+        """
+        fitted = self._fitted(known, curve, variances, precisions, self._leaves(state.sums), False)
+        if not self.nonnegative or not (fitted < 0).any():
+            return fitted
+        length = len(fitted)
+        if not self.tree.nested:
+            norm = norm_of(self.tree.until(length).members, variances, precisions)
+            return nonnegative_leaves(fitted, self.coupling, norm, TOLERANCE)
+        found, tree = np.empty_like(fitted), (self.tree.node_of[:length], self.tree.parents)
+        nonnegative_together(fitted, self.coupling, *tree, precisions, variances, TOLERANCE, found)
+        return found
 
     @classmethod
     def examples(cls) -> list[Mechanism]:
@@ -256,22 +259,5 @@ class HierarchicalOptStream(OptStream):
                 adaptive=True,
                 threshold=90,
                 levels=(1, 2, 3, 4),
-            ),
-            cls(
-                WEvent(epsilon="99", w=12, mobility="fixed"),
-                hierarchy=ragged,
-                samples=5,
-                adaptive=True,
-                per_leaf=True,
-                threshold=60,
-                features=day,
-            ),
-            cls(
-                WEvent(epsilon="40", w=9, mobility="fixed", adjacency="replace"),
-                hierarchy=Hierarchy.balanced(3),
-                samples=7,
-                adaptive=True,
-                per_leaf=True,
-                causal="last period",
             ),
         ]

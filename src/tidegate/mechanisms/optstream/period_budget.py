@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tidegate.mechanisms.optstream.period_blocks import Integers
+from tidegate.core.charges import Integers
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,6 @@ class PeriodBudget:
         Of tests, samples and features; 0 for parts that are off.
     adaptive
         Whether samples depend on the data, so that a window that straddles two periods may have more than k of them.
-    printed
-        Split as printed: periods are counted as if no window straddled two of them, features as if one step changed;
-        of adaptive samples the first step is certain and the last is not.
     leaf
         Which part of a sample's budget leaves have that choose their samples for themselves; the rest belongs to
         nodes with k public times. 1 where all samples are taken at the same times.
@@ -48,7 +45,6 @@ class PeriodBudget:
     samples: int
     weights: tuple[Fraction, Fraction, Fraction]
     adaptive: bool = False
-    printed: bool = False
     leaf: Fraction = Fraction(1)
     groups: int = 0
 
@@ -65,16 +61,13 @@ class PeriodBudget:
     @property
     def _certain(self) -> tuple[int, ...]:
         """The positions that are samples whatever the data are, where the others depend on them."""
-        return (1,) if self.printed else (1, self.window)
+        return (1, self.window)
 
     @cached_property
     def shares(self) -> tuple[Fraction, Fraction, Fraction]:
         """What one period's tests, one sample, and one step's features cost."""
         tests, samples, features = self.weights
         k, w = self.samples, self.window
-        if self.printed:
-            total = tests + samples + features
-            return tests / total, samples / total / k, features / total
         total = 2 * tests + samples * self.most / k + features
         return tests / total, samples / total / k, features / total / w
 
@@ -86,7 +79,7 @@ class PeriodBudget:
     @property
     def public_sample(self) -> Fraction:
         """What a sample at one of k public times costs where leaves have times of their own: a window has only k."""
-        return self.shares[1] if self.printed else self.shares[1] * self.most / self.samples
+        return self.shares[1] * self.most / self.samples
 
     @cached_property
     def _parts(self) -> tuple[Fraction, Fraction, Fraction, Fraction]:
@@ -116,12 +109,3 @@ class PeriodBudget:
         steps[np.array(self._certain if self.adaptive else times, dtype=np.int64) - 1] += certain
         steps[np.array(above, dtype=np.int64) - 1] += public
         return span, steps
-
-    def printed_loss(self, samples: int) -> Fraction:
-        """How many times ε the printed scales lose when all w steps change and a window has so many leaf samples.
-
-        A feature's parts change by wΔ together, which costs w times what it is charged.
-        """
-        _, sample, step = self.shares
-        leaves = samples * self.leaf * sample
-        return max(Fraction(1), leaves + self.samples * (1 - self.leaf) * sample + self.window * step)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.compiled import kernel
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import whole
-from tidegate.mechanisms.optstream.kernels import sampling as loop
+from tidegate.mechanisms.optstream.l1_sampling import NODE, insert, score
 
 Integers = npt.NDArray[np.int64]
 LARGEST = 2**38  # of a profile's values: scores of periods up to 2^11 steps stay within 64 bits
@@ -42,22 +44,34 @@ def read_times(times: Sequence[int], w: int) -> tuple[int, ...]:
     return read
 
 
-def fitting(old: Sequence[int], new: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """Which samples of new times can be taken in the first period that has them, after periods with the old ones.
+@kernel
+def segment_costs(profile: Any, costs: Any) -> None:
+    """costs[a, b] = Σ|line − x| between the positions a and b of a profile (positions × columns), added up."""
+    positions, columns = profile.shape
+    nodes = np.empty((positions, NODE), dtype=np.int64)
+    path = np.empty(positions, dtype=np.int64)
+    for column in range(columns):
+        for a in range(positions - 1):
+            root = -1
+            for b in range(a + 1, positions):
+                run, rise = b - a, profile[b, column] - profile[a, column]
+                costs[a, b] += score(nodes, root, rise, run) / run
+                root = insert(nodes, path, root, run - 1, rise, run)
 
-    A window that straddles the change contains the old samples after its beginning and the new ones up to its
-    end. Samples that would make it more than it may have are left out; from the next period on all are taken.
 
-    Examples
-    --------
-    >>> fitting((6, 12), (8, 12)), fitting((6, 12), (3, 12))
-    (array([ True,  True]), array([False,  True]))
-    """
-    taken: list[int] = []
-    for time in new:
-        if sum(s > time for s in old) + len(taken) < len(old):
-            taken.append(time)
-    return np.isin(np.array(new), taken)
+@kernel
+def cheapest_paths(costs: Any, most: int, best: Any, came: Any) -> None:
+    """best[k, b]: the least cost of k segments from position 0 to b, and the position that the last one came from."""
+    positions = costs.shape[0]
+    best[:] = np.inf
+    best[0, 0] = 0.0
+    for k in range(1, most + 1):
+        for b in range(k, positions):
+            for a in range(k - 1, b):
+                cost = best[k - 1, a] + costs[a, b]
+                if cost < best[k, b]:
+                    best[k, b] = cost
+                    came[k, b] = a
 
 
 class BestTimes:
@@ -98,10 +112,10 @@ class BestTimes:
             begin = period * self.w
             # before the first period of the profile its own last step stands in
             before = scaled[begin - 1] if period else scaled[self.w - 1]
-            loop.segment_costs(np.vstack([before[None], scaled[begin : begin + self.w]]), costs)
+            segment_costs(np.vstack([before[None], scaled[begin : begin + self.w]]), costs)
         best = np.empty((self.most + 1, self.w + 1))
         came = np.zeros(best.shape, dtype=np.int64)
-        loop.cheapest_paths(costs, self.most, best, came)
+        cheapest_paths(costs, self.most, best, came)
         return best, came
 
     def of(self, samples: int) -> tuple[int, ...]:

@@ -1,4 +1,9 @@
-"""BackwardSmoothing: Laplace noise at every step, and the average of the last k + 1 noisy values."""
+"""BackwardSmoothing: Laplace noise at every step, and the average of the last k + 1 noisy values.
+
+The average is a function of noisy values, all of which are released. It is a mechanism and no operator on the releases of
+Uniform because it is compared with PeGaSus as one: with its own error and its own intervals. No value is said again
+later, so it needs neither revised values nor an end.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +11,26 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from tidegate.core.charges import Charges
+from tidegate.core.mechanism import Matrix, Output
+from tidegate.core.rows import Draws
 from tidegate.exact import whole
-from tidegate.ledger import Ledger
-from tidegate.mechanisms.mechanism import Matrix, Mechanism, Run, State
-from tidegate.mechanisms.uncertainty import Shown, Smoothed, Uncertainty
+from tidegate.intervals import Averaged, Fold
+from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.noise import Law, check_scale, laplace, variance_laplace
 from tidegate.policy import Event, Policy, User, WEvent
-from tidegate.releases import Measured, Releases
+from tidegate.releases import Measured, Releases, Status
+
+
+class State(NamedTuple):
+    """All that is carried from step to step; all of it is released."""
+
+    noisy: Any  # the values of the last k steps, in grid units, the latest at the end
+    steps: Any  # and their numbers; 0: there is none
 
 
 @dataclass(frozen=True)
@@ -47,7 +59,8 @@ class BackwardSmoothing(Mechanism):
     Examples
     --------
     >>> mechanism = BackwardSmoothing(Event(epsilon="1"), back=4)
-    >>> mechanism.start().push_batch(np.ones(100, dtype=np.int64)).values.shape
+    >>> from tidegate.core.session import Session
+    >>> Session(mechanism).push_batch(np.ones(100, dtype=np.int64)).values.shape
     (100, 1)
 
     References
@@ -58,6 +71,7 @@ class BackwardSmoothing(Mechanism):
 
     back: int = 5
 
+    more: ClassVar[tuple[str, ...]] = ("noisy",)
     columns_independent: ClassVar[bool] = True
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
 
@@ -71,25 +85,52 @@ class BackwardSmoothing(Mechanism):
         """The noise scale in grid units; rounded up."""
         return self.noise_scale(self.units)
 
-    def uncertainty(self) -> Uncertainty:
-        """Less noise in the mean of some values, and what the mean has flattened."""
-
-        def sizes(shown: Shown, before: int) -> npt.NDArray[np.float64]:
-            known = np.minimum(before + 1 + np.arange(len(shown.values)), self.back + 1)
-            return np.broadcast_to(known[:, np.newaxis].astype(np.float64), shown.values.shape)
-
-        return Smoothed(self.outputs, Law("laplace", float(Fraction(self.grid))), sizes)
-
     def error_on_constant(self) -> float:
         """The mean absolute error on a constant stream; taken from a normal distribution."""
         variance = variance_laplace(self.scale) / (self.back + 1)
         return math.sqrt(2 / math.pi * variance) * float(Fraction(self.grid))
 
-    def start(
-        self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
-    ) -> BackwardSmoothingRun:
-        """Begin, or go on with, a run."""
-        return BackwardSmoothingRun(self, ledger, state)
+    # what a session asks -----------------------------------------------------------------------------------------
+
+    def begin(self, first: int) -> State:
+        """Nothing was measured."""
+        return State(np.zeros((self.back, self.columns), dtype=np.int64), np.zeros(self.back, dtype=np.int64))
+
+    def public(self, state: State, first: int, count: int) -> Charges:
+        """Every step costs one unit."""
+        return Charges(first, np.ones(count, dtype=np.int64))
+
+    def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Measure every step, and average it with those of the k steps before that were measured."""
+        count, back, grid = len(rows), self.back, float(Fraction(self.grid))
+        steps = np.arange(first, first + count)
+        noisy = rows + laplace(noise.source, "backward", first, self.scale, rows.shape)
+        known, numbers = np.concatenate([state.noisy, noisy]), np.concatenate([state.steps, steps])
+        sums = np.concatenate([np.zeros((1, self.columns), dtype=np.int64), np.cumsum(known, axis=0)])
+        ends = back + 1 + np.arange(count)
+        begins = np.searchsorted(numbers, np.maximum(steps - back, 1))
+        values = (sums[ends] - sums[begins]) / (ends - begins)[:, np.newaxis] * grid  # differences are exact
+        state.noisy[:], state.steps[:] = known[len(known) - back :], numbers[len(known) - back :]
+        return Output(
+            values,
+            np.full(count, int(Status.FRESH), dtype=np.int8),
+            steps,
+            np.full(count, self.scale * grid),
+            np.ones(count, dtype=np.int64),
+            more=(noisy * np.float64(grid),),
+        )
+
+    def attach(self, releases: Releases, more: Any, revised: Any) -> Releases:
+        """Releases with what was averaged, for readers."""
+        (noisy,) = more
+        measured = np.isfinite(noisy)  # all but silent steps
+        groups = np.where(measured, np.asarray(releases.steps)[:, np.newaxis], 0)
+        releases.measured = Measured(noisy, groups, measured.astype(np.int64))
+        return releases
+
+    def intervals(self) -> Fold:
+        """Less noise in the mean of some values, and what the mean has flattened."""
+        return Averaged(self.outputs, Law("laplace", float(Fraction(self.grid))), self.back + 1)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:
@@ -99,37 +140,3 @@ class BackwardSmoothing(Mechanism):
             cls(WEvent(epsilon="1", w=3), columns=3, back=0),
             cls(User(epsilon="9", horizon=9000), columns=2, grid="0.1", back=30),
         ]
-
-
-class BackwardSmoothingRun(Run):
-    """BackwardSmoothing at work."""
-
-    mechanism: BackwardSmoothing
-
-    def _begin(self, state: State | None) -> None:
-        self._charge = self.ledger.units // self.mechanism.units
-        nothing = np.zeros((0, self._columns), dtype=np.int64)
-        self._last: Matrix = (state or {}).get("last", nothing)  # the noisy values of the last k steps
-
-    def _state(self) -> State:
-        return {"last": self._last}
-
-    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
-        steps, back = len(matrix), self.mechanism.back
-        units = np.broadcast_to(np.int64(self._charge), steps)
-        self.ledger.charge_batch(first_step, units)
-        noisy = matrix + laplace(self.source, "backward", first_step, self.mechanism.scale, matrix.shape)
-        known = np.concatenate([self._last, noisy])
-        sums = np.concatenate([np.zeros((1, self._columns), dtype=np.int64), np.cumsum(known, axis=0)])
-        ends = len(self._last) + 1 + np.arange(steps)
-        begins = np.maximum(ends - back - 1, 0)
-        counts = (ends - begins)[:, np.newaxis]
-        values = (sums[ends] - sums[begins]) / counts * self._grid  # whole numbers: differences are exact
-        self._last = known[max(0, len(known) - back) :].copy() if back else known[:0]
-        numbers = np.arange(first_step, first_step + steps, dtype=np.int64)
-        measured = Measured(
-            noisy * np.float64(self._grid),
-            np.repeat(numbers[:, np.newaxis], self._columns, axis=1),
-            np.broadcast_to(np.int64(1), matrix.shape),
-        )
-        return self._all_fresh(first_step, values, self.mechanism.scale * self._grid, units, measured)

@@ -1,98 +1,184 @@
-"""The Grouper and the Smoother at work: what PeGaSus and its hierarchical form share."""
+"""The Grouper and the Smoothers of PeGaSus (Chen et al. 2017, Algorithm 2): open groups, and the loop over steps.
+
+All noise is drawn before the loop starts. PeGaSus groups columns, and its hierarchical form groups nodes.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from tidegate.mechanisms.pegasus.kernels import grouper as loop
+from tidegate.compiled import lean
+from tidegate.core.arrays import Array
+from tidegate.core.charges import Integers
+from tidegate.structures.kernels.ordered import clear, deviation, insert, median
 from tidegate.structures.ordered import OrderedSets
 
-Integers = npt.NDArray[np.int64]
-SMOOTHERS = {"median": loop.MEDIAN, "average": loop.AVERAGE, "james-stein": loop.JAMES_STEIN}
 LONGEST = 2**20  # steps of an open group
+BLOCK = 1 << 13  # cells that are handled at once: their noise stays in the cache
+
+# columns of `memory`, one row for each stream of counts
+OPEN = 0  # whether the last group is open
+START = 1  # the first step of the last group
+SIZE = 2  # its steps
+SUM = 3  # of its raw counts
+THRESHOLD = 4  # its noisy threshold
+RAW = 5  # the root of the set of its raw counts
+NOISY = 6  # the root of the set of its noisy counts
+MEMORY = 7
+
+# columns of `moments`: Σ weight² · noisy and Σ weight² of the last group
+MOMENTS = 2
+
+MEDIAN = 0
+AVERAGE = 1
+JAMES_STEIN = 2
+SMOOTHERS = {"median": MEDIAN, "average": AVERAGE, "james-stein": JAMES_STEIN}
+
+MOST = 2**61  # of a deviation
 
 
-class Grouper:
-    """The last group of each of several streams of counts.
+@lean
+def close_group(nodes: Any, pool: Any, path: Any, memory: Any, moments: Any) -> None:
+    """Close the last group and forget its raw counts."""
+    clear(nodes, pool, path, memory[RAW])
+    clear(nodes, pool, path, memory[NOISY])
+    memory[OPEN] = 0
+    memory[SIZE] = 0
+    memory[SUM] = 0
+    memory[THRESHOLD] = 0
+    memory[RAW] = 0
+    memory[NOISY] = 0
+    moments[:] = 0.0
+
+
+class Rule(NamedTuple):
+    """What is public and stays as it is."""
+
+    limit: int  # θ
+    longest: int  # a group of so many steps is closed
+    bound: int  # of a count
+    smoother: int
+    grid: float
+
+
+class Counts(NamedTuple):
+    """Steps to take in, steps × streams."""
+
+    raw: Any
+    noisy: Any
+    weights: Any  # 0: pruned
+    tests: Any  # the noise ν of each test
+    thresholds: Any  # the noise ρ for groups that begin
+
+
+@lean
+def group_and_smooth(
+    first_step: int,
+    rule: Any,
+    counts: Any,
+    memory: Any,
+    moments: Any,
+    sets: Any,
+    values: Any,
+    groups: Any,
+) -> None:
+    """Algorithm 2 and the Smoothers, for each stream (column) with weight above 0 at each step."""
+    rule = Rule(*rule)
+    raw, noisy, weights, tests, thresholds = Counts(*counts)
+    nodes, pool, path = sets
+    for index in range(raw.shape[0]):
+        step = first_step + index
+        for column in range(raw.shape[1]):
+            weight = weights[index, column]
+            if weight == 0:  # pruned: it belongs to no group, and open groups skip it
+                values[index, column] = 0.0
+                groups[index, column] = 0
+                continue
+            state = memory[column]
+            moment = moments[column]
+            count = min(max(raw[index, column], -rule.bound), rule.bound)
+            measured = noisy[index, column]
+            begins = state[OPEN] == 0
+            state[RAW] = insert(nodes, pool, path, state[RAW], count, 1)
+            state[SUM] += count
+            state[SIZE] += 1
+            if begins:
+                state[OPEN] = 1
+                state[START] = step
+                state[THRESHOLD] = rule.limit + thresholds[index, column]
+            else:
+                score = min(deviation(nodes, state[RAW], state[SIZE], state[SUM]), MOST)
+                if score + tests[index, column] >= state[THRESHOLD]:
+                    # the count that fails is a closed group of its own
+                    close_group(nodes, pool, path, state, moment)
+                    state[START] = step
+                    values[index, column] = measured * rule.grid
+                    groups[index, column] = step
+                    continue
+            squared = np.float64(weight) * np.float64(weight)
+            moment[0] += squared * measured
+            moment[1] += squared
+            if rule.smoother == MEDIAN:
+                state[NOISY] = insert(nodes, pool, path, state[NOISY], measured, weight)
+                estimate = median(nodes, state[NOISY])
+            else:
+                average = moment[0] / moment[1]
+                estimate = average
+                if rule.smoother == JAMES_STEIN:
+                    estimate = (measured - average) / state[SIZE] + average
+            values[index, column] = estimate * rule.grid
+            groups[index, column] = state[START]
+            if state[SIZE] >= rule.longest:
+                close_group(nodes, pool, path, state, moment)
+
+
+class OpenGroups:
+    """The open group of each column: its raw counts as a sorted multiset, and what smooths them. SECRET.
+
+    Stored are lists of counts, not trees. Their length says how many counts are open, which is released. It is padded to
+    what the next steps could add, so that it does not depend on how they are grouped.
 
     Parameters
     ----------
-    streams
-        How many streams.
-    limit
-        The public threshold θ, in grid units.
-    longest
-        A group of so many steps is closed.
-    smoother
-        One of SMOOTHERS.
-    grid
-        The unit of the values.
+    columns
+        How many streams of counts.
     """
 
-    def __init__(self, streams: int, limit: int, longest: int, smoother: str, grid: float) -> None:
-        self.limit = limit
-        self.longest = longest
-        # sums of `longest` counts stay below 2^60; clipping moves no two counts apart
-        self.bound = 2**60 // longest
-        self.smoother = SMOOTHERS[smoother]
-        self.grid = grid
+    def __init__(self, columns: int) -> None:
+        self.memory: Integers = np.zeros((columns, MEMORY), dtype=np.int64)
+        self.moments = np.zeros((columns, MOMENTS))
         self.sets = OrderedSets()
-        self.memory: Integers = np.zeros((streams, loop.MEMORY), dtype=np.int64)
-        self.moments = np.zeros((streams, loop.MOMENTS))
+        self.room = 0  # counts that are stored of each kind
 
-    def advance(
-        self,
-        first_step: int,
-        counts: Integers,
-        noisy: Integers,
-        weights: Integers,
-        tests: Integers,
-        thresholds: Integers,
-        values: npt.NDArray[np.float64],
-        groups: Integers,
-    ) -> None:
-        """Group and smooth some steps: fills `values` and `groups`."""
-        self.sets.make_room(2 * counts.size)
-        sets = self.sets
-        loop.group_and_smooth(
-            first_step,
-            (self.limit, self.longest, self.bound, self.smoother, self.grid),
-            (counts, noisy, weights, tests, thresholds),
-            self.memory,
-            self.moments,
-            (sets.nodes, sets.pool, sets.path),
-            values,
-            groups,
-        )
+    def reserve(self, steps: int) -> None:
+        """Make room for more steps."""
+        self.sets.make_room(2 * steps * len(self.memory))
+        self.room = int(self.memory[:, SIZE].sum()) + steps * len(self.memory)
 
-    def close(self) -> None:
-        """Close every open group, which is public and free, and forget all raw counts."""
-        for memory, moments in zip(self.memory, self.moments, strict=True):
-            if memory[loop.OPEN]:
-                sets = self.sets
-                loop.close_group(sets.nodes, sets.pool, sets.path, memory, moments)
+    def stored(self) -> tuple[Array, ...]:
+        """Memory, moments, and the raw and noisy counts of all open groups, one behind the other."""
+        memory, lists = self.memory.copy(), []
+        for kind in (RAW, NOISY):
+            listed = [self.sets.listing(int(root)) for root in self.memory[:, kind]]
+            memory[:, kind] = [len(keys) for keys, _ in listed]
+            counts = np.zeros((2, self.room), dtype=np.int64)
+            found = np.concatenate([np.stack(each) for each in listed], axis=1)
+            counts[:, : found.shape[1]] = found
+            lists.append(counts)
+        return (memory, self.moments, *lists)
 
-    def state(self) -> dict[str, Any]:
-        """The open groups as arrays, raw counts included: values and how often each occurs."""
-        raw = [self.sets.listing(int(root)) for root in self.memory[:, loop.RAW]]
-        noisy = [self.sets.listing(int(root)) for root in self.memory[:, loop.NOISY]]
-        memory = self.memory.copy()
-        memory[:, loop.RAW] = [len(keys) for keys, _ in raw]
-        memory[:, loop.NOISY] = [len(keys) for keys, _ in noisy]
-        sets = [np.stack(listed) for listed in (*raw, *noisy)]
-        return {"memory": memory, "moments": self.moments, "sets": np.concatenate(sets, axis=1)}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` returned."""
-        self.sets = OrderedSets()
-        self.memory = state["memory"].copy()
-        self.moments = state["moments"].copy()
-        begin = 0
-        for position in (loop.RAW, loop.NOISY):
-            for memory in self.memory:
-                end = begin + int(memory[position])
-                memory[position] = self.sets.build(*state["sets"][:, begin:end])
+    def loaded(self, stored: Iterator[Array]) -> Self:
+        """Open groups from what was stored."""
+        groups = type(self)(len(self.memory))
+        groups.memory, groups.moments, *lists = (next(stored) for _ in range(4))
+        groups.room = lists[0].shape[1]
+        for kind, counts in zip((RAW, NOISY), lists, strict=True):
+            begin = 0
+            for memory in groups.memory:
+                end = begin + int(memory[kind])
+                memory[kind] = groups.sets.build(*counts[:, begin:end])
                 begin = end
+        return groups

@@ -1,4 +1,7 @@
-"""HierarchicalPeGaSus: PeGaSus on every node of a forest of aggregations, small branches pruned."""
+"""HierarchicalPeGaSus: PeGaSus on every node of a forest, small branches pruned (Chen et al. 2017, section 5).
+
+At each step: sum up, prune, then measure, group and smooth what is left.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +10,125 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import InvalidParameter
+from tidegate.compiled import kernel
+from tidegate.core.charges import Charges
+from tidegate.core.mechanism import Matrix, Output, empty_output
+from tidegate.core.rows import Draws
 from tidegate.exact import ExactLike, exact, float_up, one_of
-from tidegate.ledger import Ledger
+from tidegate.intervals import Fold, Pruned
 from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.mechanisms.pegasus import grouper
 from tidegate.mechanisms.pegasus import parameters as pegasus_parameters
-from tidegate.mechanisms.pegasus.hierarchical_run import HierarchicalPeGaSusRun
-from tidegate.mechanisms.pegasus.kernels import pruning as loop
-from tidegate.mechanisms.pegasus.printed_pruning import two_noise_loss
+from tidegate.mechanisms.pegasus.grouper import BLOCK, SMOOTHERS, OpenGroups
 from tidegate.mechanisms.sparse_vector import SparseVector
-from tidegate.mechanisms.uncertainty import Shown, Smoothed, Uncertainty, grouped
-from tidegate.noise import Law, radius_laplace
-from tidegate.policy import Event, Guarantee, Policy, User, WEvent
+from tidegate.noise import Law, laplace
+from tidegate.noise.entropy import Source
+from tidegate.policy import Event, Policy, User, WEvent
+from tidegate.releases import Measured, Releases, Status
 from tidegate.structures.hierarchy import Hierarchy, columns_of
+from tidegate.structures.kernels.hierarchy import sum_up
 
 PRUNINGS = ("counts", "privtree", "none")
 LN2 = Fraction(6_931_472, 10_000_000)  # a little above ln 2
+
+# how a node takes part in a step
+PRUNED = 0
+PASSES = 1  # measured, and so are its children
+ENDS = 2  # measured, the last one on its paths: a leaf, or its children are pruned
+
+COUNTS = 0
+PRIVTREE = 1
+
+
+class State(NamedTuple):
+    """All that is carried from step to step."""
+
+    groups: OpenGroups  # SECRET: of each node
+
+
+class Forest(NamedTuple):
+    """The hierarchy as arrays."""
+
+    leaves: Any  # the node of each column
+    parents: Any
+    levels: Any
+    is_leaf: Any
+
+
+@kernel
+def prune(
+    counts: Any,
+    noise: Any,
+    parents: Any,
+    levels: Any,
+    is_leaf: Any,
+    method: int,
+    limit: int,
+    decay: int,
+    part: Any,
+) -> None:
+    """Decide how each node takes part. `limit` is β and `decay` PrivTree's δ, both public, in grid units."""
+    for index in range(counts.shape[0]):
+        for node in range(parents.size):
+            parent = parents[node]
+            if parent >= 0 and part[index, parent] != PASSES:
+                part[index, node] = PRUNED
+            elif is_leaf[node]:
+                part[index, node] = ENDS
+            else:
+                score = counts[index, node]
+                if method == PRIVTREE:
+                    score = max(score - (levels[node] - 1) * decay, limit - decay)
+                    passes = score + noise[index, node] > limit
+                else:
+                    passes = score + noise[index, node] >= limit
+                part[index, node] = PASSES if passes else ENDS
+
+
+@kernel
+def look_up(
+    part: Any,
+    scales_of: Any,
+    weights_of: Any,
+    grid: float,
+    shown: Any,
+    scales: Any,
+    weights: Any,
+    scale: Any,
+    status: Any,
+) -> None:
+    """The noise scale and the weight of each node, by (how it takes part, node), and what a step says of itself.
+
+    `shown` is the status of a step in which every node is measured, and of one in which some are pruned.
+    """
+    for index in range(part.shape[0]):
+        largest = 0.0
+        pruned = False
+        for node in range(part.shape[1]):
+            kind = part[index, node]
+            scales[index, node] = scales_of[kind, node]
+            weights[index, node] = weights_of[kind, node]
+            if kind == PRUNED:
+                pruned = True
+            else:
+                largest = max(largest, scales_of[kind, node])
+        scale[index] = largest * grid
+        status[index] = shown[1] if pruned else shown[0]
+
+
+@kernel
+def measure(part: Any, counts: Any, grid: float, measured: Any, noisy: Any) -> None:
+    """Add the counts to the noise in `measured`, nothing where a node is pruned; `noisy` is the same in values."""
+    for index in range(part.shape[0]):
+        for node in range(part.shape[1]):
+            total = 0 if part[index, node] == PRUNED else measured[index, node] + counts[index, node]
+            measured[index, node] = total
+            noisy[index, node] = total * grid
 
 
 @dataclass(frozen=True)
@@ -57,10 +157,8 @@ class HierarchicalPeGaSus(Mechanism):
         The part of the budget that tests for pruning spend, where there are any.
     perturber_share
         The part of what remains that the Perturbers spend; the Groupers have the rest.
-    threshold, threshold_factor, smoother, longest_group, snapshots
+    threshold, threshold_factor, smoother, longest_group
         As for :class:`PeGaSus`, with a level's budget for grouping.
-    calibration
-        "sound", or "paper" for the printed test of pruning, which is not private for four levels or more.
 
     Privacy
     -------
@@ -74,10 +172,9 @@ class HierarchicalPeGaSus(Mechanism):
     Departure: the printed PRUNE is unsound for h ≥ 4. "counts" adds a single Lap((h−1)Δ/ε_pr) to the count
     and compares with a noiseless threshold; a leaf is not tested. "privtree" tests max(c − (level−1)·δ, β −
     δ) + Lap(3Δ/ε_pr) > β with δ ≥ ln 2 · 3Δ/ε_pr, on counts from which negative ones are left out. Proofs
-    in docs/proofs/hierarchical_pegasus.md. ``calibration="paper"`` tests c + Lap(2Δ/ε_pr) < β +
-    Lap(2Δ/ε_pr), and its guarantee states what that loses.
+    in docs/proofs/hierarchical_pegasus.md. The paper tests c + Lap(2Δ/ε_pr) < β + Lap(2Δ/ε_pr).
 
-    Memory and snapshots hold the raw counts of open groups, see :class:`PeGaSus`.
+    The state holds the raw counts of open groups, see :class:`PeGaSus`.
 
     Error
     -----
@@ -88,10 +185,9 @@ class HierarchicalPeGaSus(Mechanism):
     --------
     >>> campus = Hierarchy.from_names(["library/1/a", "library/1/b", "library/2/c", "gym/hall"])
     >>> mechanism = HierarchicalPeGaSus(Event(epsilon="1"), hierarchy=campus)
-    >>> run = mechanism.start()
-    >>> releases = run.push_batch(np.zeros((20, 4), dtype=np.int64))
-    >>> releases.values.shape, run.ledger.verify().ok
-    ((20, 8), True)
+    >>> from tidegate.core.session import Session
+    >>> Session(mechanism).push_batch(np.zeros((20, 4), dtype=np.int64)).values.shape
+    (20, 8)
 
     References
     ----------
@@ -109,9 +205,10 @@ class HierarchicalPeGaSus(Mechanism):
     threshold_factor: ExactLike = 5
     smoother: str = "median"
     longest_group: int = 2**16
-    snapshots: str = "open"
-    calibration: str = "sound"
 
+    # released besides: measurements, first steps of groups, and how precise measurements are; 0 where pruned
+    more: ClassVar[tuple[str, ...]] = ("noisy", "groups", "weights")
+    noise_in_state: ClassVar[bool] = True  # an open group has a noisy threshold
     columns_independent: ClassVar[bool] = True
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
     keeps_raw_values: ClassVar[bool] = True  # the open groups' counts; see Privacy
@@ -125,11 +222,6 @@ class HierarchicalPeGaSus(Mechanism):
             put(self, "hierarchy", Hierarchy.from_names(self.hierarchy))
         put(self, "columns", columns_of(self.hierarchy, self.columns))
         one_of("pruning", self.pruning, PRUNINGS)
-        one_of("calibration", self.calibration, ("sound", "paper"))
-        if self.calibration == "paper" and self.pruning != "counts":
-            raise InvalidParameter(
-                "pruning", self.pruning, "'counts' in the printed calibration", "leave it out"
-            )
         put(self, "pruning_share", pegasus_parameters.share("pruning_share", self.pruning_share))
         if self.prune_below is not None:
             put(self, "prune_below", exact("prune_below", self.prune_below))
@@ -154,8 +246,8 @@ class HierarchicalPeGaSus(Mechanism):
 
     @property
     def units(self) -> int:
-        """One unit a step; a thousand in the printed calibration, so that its real loss can be written down."""
-        return self.policy.steps_charged * (1 if self.calibration == "sound" else 1000)
+        """One unit per step."""
+        return self.policy.steps_charged
 
     @property
     def smoothing(self) -> str:
@@ -191,7 +283,7 @@ class HierarchicalPeGaSus(Mechanism):
     @property
     def _test_adds(self) -> bool:
         """Whether the tests on a path add up; those of PrivTree do not."""
-        return self.pruning == "counts" and self.calibration == "sound"
+        return self.pruning == "counts"
 
     @cached_property
     def _test_epsilon(self) -> Fraction:
@@ -205,9 +297,7 @@ class HierarchicalPeGaSus(Mechanism):
         """The noise scale of a test for pruning in grid units; rounded up."""
         if not self.prunes:
             return 1.0
-        factor = (
-            3 if self.pruning == "privtree" else 2 if self.calibration == "paper" else self.forest.height - 1
-        )
+        factor = 3 if self.pruning == "privtree" else self.forest.height - 1
         return float_up(factor * self.sensitivity / self.budgets_of_step[0])
 
     @cached_property
@@ -237,7 +327,7 @@ class HierarchicalPeGaSus(Mechanism):
         """The Perturber's noise scale by (how a node takes part, node), in grid units; rounded up."""
         found = np.ones((3, self.outputs))
         for node in range(self.outputs):
-            for part, ends in ((loop.PASSES, False), (loop.ENDS, True)):
+            for part, ends in ((PASSES, False), (ENDS, True)):
                 found[part, node] = float_up(self.sensitivity / self.spends(node, ends)[1])
         return found
 
@@ -251,49 +341,106 @@ class HierarchicalPeGaSus(Mechanism):
 
     # what everybody uses ---------------------------------------------------------------------------------------
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """What is proved, under which assumptions; where nothing is pruned, nothing is as printed."""
-        if self.prunes:
-            return super().guarantee
-        return Guarantee(type(self).__name__, self.policy, self.assumptions)
+    # what a session asks -----------------------------------------------------------------------------------------
 
-    def uncertainty(self) -> Uncertainty:
+    @cached_property
+    def nodes(self) -> Forest:
+        """Where the nodes stand."""
+        forest = self.forest
+        leaves, parents, levels = (
+            np.array(part, dtype=np.int64) for part in (forest.leaves, forest.parents, forest.levels)
+        )
+        return Forest(leaves, parents, levels, forest.is_leaf)
+
+    def begin(self, first: int) -> State:
+        """No group is open."""
+        return State(OpenGroups(self.outputs))
+
+    def public(self, state: State, first: int, count: int) -> Charges:
+        """Every step costs one unit, whatever is pruned."""
+        return Charges(first, np.ones(count, dtype=np.int64))
+
+    def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Release all nodes at every step."""
+        count, nodes = len(rows), self.outputs
+        output, noisy = empty_output(count, nodes), np.empty((count, nodes))
+        begun, weights = (np.empty((count, nodes), dtype=np.int64) for _ in range(2))
+        output.source[:], output.units[:] = np.arange(first, first + count), 1
+        state.groups.reserve(count)
+        length = max(1, BLOCK // nodes)
+        for start in range(0, count, length):
+            part = slice(start, start + length)
+            more = (noisy[part], begun[part], weights[part])
+            self._release(state.groups, rows[part], first + start, noise.source, output.part(part), *more)
+        return output._replace(more=(noisy, begun, weights))
+
+    def _release(
+        self,
+        groups: OpenGroups,
+        rows: Matrix,
+        step: int,
+        source: Source,
+        out: Output,
+        noisy: Any,
+        begun: Any,
+        weights: Any,
+    ) -> None:
+        grid, grouping, longest = float(Fraction(self.grid)), self.grouping, int(self.longest_group)
+        counts = self._summed(rows)
+        shape = counts.shape
+        part = self._pruned(rows, counts, step, source)
+        # what is left of a path's budget belongs to the node at which it ends
+        scales, shown = np.empty(shape), (int(Status.FRESH), int(Status.PRUNED))
+        look_up(part, self.scales, self.weights, grid, shown, scales, weights, out.scale, out.status)
+        measured = laplace(source, "perturber", step, scales, shape)
+        measure(part, counts, grid, measured, noisy)
+        tests = laplace(source, "test", step, grouping.question_scale, shape)
+        thresholds = laplace(source, "threshold", step, grouping.threshold_scale, shape)
+        # sums of `longest` counts stay below 2^60; clipping moves no two counts apart
+        rule = grouper.Rule(self.limit, longest, 2**60 // longest, SMOOTHERS[self.smoothing], grid)
+        taken = grouper.Counts(counts, measured, weights, tests, thresholds)
+        sets = (groups.sets.nodes, groups.sets.pool, groups.sets.path)
+        grouper.group_and_smooth(
+            step, rule[:], taken[:], groups.memory, groups.moments, sets, out.values, begun
+        )
+
+    def _summed(self, rows: Matrix) -> Matrix:
+        """The counts of all nodes."""
+        counts = np.empty((len(rows), self.outputs), dtype=np.int64)
+        sum_up(rows, self.nodes.leaves, self.nodes.parents, counts)
+        return counts
+
+    def _pruned(self, rows: Matrix, counts: Matrix, step: int, source: Source) -> Any:
+        """How each node takes part in each step."""
+        part = np.empty(counts.shape, dtype=np.int8)
+        if not self.prunes:
+            part[:] = np.where(self.nodes.is_leaf, ENDS, PASSES)
+            return part
+        tree = self.pruning == "privtree"
+        # the proof of PrivTree needs counts that do not grow on the way down
+        tested = self._summed(np.maximum(rows, 0)) if tree else counts
+        noise = laplace(source, "pruning", step, self.prune_scale, counts.shape)
+        _, parents, levels, is_leaf = self.nodes
+        method = PRIVTREE if tree else COUNTS
+        prune(tested, noise, parents, levels, is_leaf, method, self.prune_limit, self.prune_decay, part)
+        return part
+
+    def attach(self, releases: Releases, more: Any, revised: Any) -> Releases:
+        """Releases with what they were smoothed from, for readers."""
+        releases.measured = Measured(*more)
+        return releases
+
+    def intervals(self) -> Fold:
         """Less noise in larger groups, and what smoothing a group has flattened; tests bound what was pruned."""
         grid = float(Fraction(self.grid))
-        by_weight = [
-            np.where(self.weights[part] > 0, self.scales[part] * grid, 0.0)
-            for part in (loop.PASSES, loop.ENDS)
-        ]
-
-        def scales(shown: Shown) -> npt.NDArray[np.float64]:
-            assert shown.measured is not None
-            passes = np.equal(shown.measured.weights, self.weights[loop.PASSES])
-            return np.where(passes, by_weight[0], by_weight[1])
-
-        def pruned(confidence: float) -> npt.NDArray[np.float64]:
-            # a node that was cut off had c − (level − 1)·δ + noise ≤ β, and its parts have no more than it
-            most = self.prune_limit + (self.forest.height - 1) * (
-                self.prune_decay if self.pruning == "privtree" else 0
-            )
-            return np.full(self.outputs, (most + radius_laplace(self.prune_scale, confidence)) * grid)
-
+        scales = np.where(self.weights[1:] > 0, self.scales[1:] * grid, 0.0)[[PASSES - 1, ENDS - 1]]
+        decay = self.prune_decay if self.pruning == "privtree" else 0
+        most = (self.prune_limit + (self.forest.height - 1) * decay) * grid
         left = pegasus_parameters.noise_left(self.smoothing, shared=self.shares_noise)
-        return Smoothed(self.outputs, Law("laplace", grid), grouped, left, scales, pruned)
-
-    def printed_loss(self) -> Fraction:
-        """How many times the budget the printed test of pruning loses on a path of counts 0 that become Δ."""
-        pruning, perturbing, grouping = self.budgets_of_step
-        one = two_noise_loss(self.prune_scale, self.prune_limit, self.sensitivity)
-        lost = max(one * (self.forest.height - 1), float(pruning))
-        times = 1 + (lost - float(pruning)) / float(pruning + perturbing + grouping)
-        return Fraction(math.floor(1000 * times), 1000)
-
-    def start(
-        self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
-    ) -> HierarchicalPeGaSusRun:
-        """Begin, or go on with, a run."""
-        return HierarchicalPeGaSusRun(self, ledger, state)
+        weights = self.weights[PASSES]
+        return Pruned(
+            self.outputs, Law("laplace", grid), left, weights, scales, most, self.prune_scale * grid
+        )
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

@@ -20,7 +20,7 @@ def share(name: str, value: ExactLike) -> Fraction:
 
 
 def check(mechanism: PeGaSus | HierarchicalPeGaSus) -> None:
-    """Check the split, the threshold, the smoother, the cap and what snapshots do."""
+    """Check the split, the threshold, the smoother and the cap."""
     read = {
         "perturber_share": share("perturber_share", mechanism.perturber_share),
         "threshold_factor": positive("threshold_factor", mechanism.threshold_factor),
@@ -31,7 +31,6 @@ def check(mechanism: PeGaSus | HierarchicalPeGaSus) -> None:
     for name, value in read.items():
         object.__setattr__(mechanism, name, value)
     one_of("smoother", mechanism.smoothing, SMOOTHERS, "write 'median'")
-    one_of("snapshots", mechanism.snapshots, ("open", "closed"))
 
 
 def limit(mechanism: PeGaSus | HierarchicalPeGaSus) -> int:

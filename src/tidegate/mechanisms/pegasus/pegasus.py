@@ -1,31 +1,38 @@
-"""PeGaSus: perturb every count, group stable stretches privately, and smooth within the groups."""
+"""PeGaSus (Chen et al. 2017): the Perturber adds noise, the Grouper finds steps alike, the Smoother averages them."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from tidegate.core.charges import NO_SPANS, Charges
+from tidegate.core.mechanism import Matrix, Output
+from tidegate.core.rows import Draws
 from tidegate.exact import ExactLike, float_up, whole
-from tidegate.ledger import Ledger
+from tidegate.intervals import Fold, Smoothed
 from tidegate.mechanisms.losses import Floats, policy_change
-from tidegate.mechanisms.mechanism import Matrix, Mechanism, Row, State
+from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.mechanisms.pegasus import grouper
 from tidegate.mechanisms.pegasus import parameters as pegasus_parameters
-from tidegate.mechanisms.pegasus.grouper_run import BLOCK, GrouperRun
-from tidegate.mechanisms.shared_noise import SharedNoise, SharingMechanism, SharingRun
+from tidegate.mechanisms.pegasus.grouper import BLOCK, SMOOTHERS, OpenGroups
+from tidegate.mechanisms.sharing import SharingMechanism
 from tidegate.mechanisms.sparse_vector import SparseVector
-from tidegate.mechanisms.uncertainty import Smoothed, Uncertainty, grouped
-from tidegate.noise import expected_absolute_laplace, laplace, laplace_one
+from tidegate.noise import expected_absolute_laplace, laplace
+from tidegate.noise.laws import exact_units
 from tidegate.policy import Event, Policy, User, WEvent
-from tidegate.releases import Measured, Release, Releases, Status
+from tidegate.releases import Measured, Releases, Status
 
-ALONE = (1, 1)  # the shape of one step with one column
+
+class State(NamedTuple):
+    """All that is carried from step to step."""
+
+    groups: OpenGroups
+    perturber: Any  # SECRET: the law that the Perturber's steps share; empty for Laplace noise
 
 
 @dataclass(frozen=True)
@@ -50,19 +57,16 @@ class PeGaSus(SharingMechanism):
         Public.
     threshold_factor
         5 as in the paper. The noise of a test has the scale 8Δ/ε_g, so that with 5 a constant stream is cut into
-        groups of three steps on average; 20 to 40 suits streams that stand still for long (docs/pegasus.md).
+        groups of three steps on average; 20 to 40 suits streams that stand still for long (docs/mechanisms/pegasus.md).
     smoother
         "median", "average" or "james-stein"; by default the median of Laplace noise, which has a sharp peak, and the
         average of noise that steps share, which has none.
     longest_group
         A group of so many steps is closed, which is public and free, so that an endless constant stream
         needs bounded memory. At most 2^20.
-    snapshots
-        "open": a snapshot keeps the raw counts of the open groups. "closed": taking one closes them; see
-        Privacy.
     noise
-        The Perturber's: "auto" for the best law, "laplace" for noise of its own at each step, as in the paper (and
-        wherever snapshots are "closed"), "cube" or "semiorder" for this law (docs/noise.md).
+        The Perturber's: "auto" for the best law, "laplace" for noise of its own at each step, as in the paper, "cube" or
+        "semiorder" for this law (docs/mechanisms/noise.md).
 
     Privacy
     -------
@@ -72,22 +76,19 @@ class PeGaSus(SharingMechanism):
     closed group of its own, so each count enters exactly one run (paper, Theorems 3.1 and 3.4; sound as
     printed). Columns do not multiply the loss, because Δ bounds the change over all of them together. Under
     a w-event policy all budgets are divided by w, under a user-level policy by the horizon; there the Perturber's
-    noise may be shared by the steps of a window, which lose their part of ε together then (docs/noise.md). Departures:
-    deviations are rounded down to the grid, θ up to it; for the Grouper alone, counts are clipped to
+    noise may be shared by the steps of a window, which lose their part of ε together then (docs/mechanisms/noise.md).
+    Departures: deviations are rounded down to the grid, θ up to it; for the Grouper alone, counts are clipped to
     ±2^60/longest_group grid units, which cannot raise a sensitivity.
 
-    Memory and snapshots hold raw data: the deviation of an open group needs its counts, so a run keeps them,
-    as a sorted multiset, until the group closes, together with the group's noisy threshold. A snapshot with
-    ``snapshots="open"`` contains them and must be guarded like the stream itself. With
-    ``snapshots="closed"`` taking a snapshot closes the open groups first and the bytes contain only private
-    output; the releases then depend on when snapshots were taken, and frequent ones shorten the groups. The
-    releases never contain raw data.
+    The state holds raw data: the deviation of an open group needs its counts, so they are kept,
+    as a sorted multiset, until the group closes, together with the group's noisy threshold. A commit log contains
+    them and must be guarded like the stream itself. The releases never contain raw data.
 
     Error
     -----
     For a group of n nearly equal counts about 1/√n of the Laplace mechanism's with ε_p (:meth:`expected_error`).
     Where counts move fast compared with θ, smoothing adds a bias that can exceed the noise several times: use
-    :class:`Uniform` there (docs/pegasus.md has numbers). Smoothing pays where the deviation is below
+    :class:`Uniform` there (docs/mechanisms/pegasus.md has numbers). Smoothing pays where the deviation is below
     :meth:`deviation_that_pays` (Theorem 3.6). Time O(log n) a step, memory O(n) for open groups of n
     different counts.
 
@@ -96,10 +97,10 @@ class PeGaSus(SharingMechanism):
     >>> mechanism = PeGaSus(Event(epsilon="0.1"))
     >>> mechanism.scale, mechanism.grouping.threshold_scale, mechanism.limit
     (12.5, 200.0, 250)
-    >>> run = mechanism.start()
-    >>> releases = run.push_batch(np.zeros(1000, dtype=np.int64))
-    >>> releases.values.shape, releases.groups.shape, run.ledger.verify().ok
-    ((1000, 1), (1000, 1), True)
+    >>> from tidegate.core.session import Session
+    >>> releases = Session(mechanism).push_batch(np.zeros(1000, dtype=np.int64))
+    >>> releases.values.shape, releases.groups.shape
+    ((1000, 1), (1000, 1))
 
     References
     ----------
@@ -112,8 +113,9 @@ class PeGaSus(SharingMechanism):
     threshold_factor: ExactLike = 5
     smoother: str = "auto"
     longest_group: int = 2**16
-    snapshots: str = "open"
 
+    more: ClassVar[tuple[str, ...]] = ("noisy", "groups")  # measurements, and first steps of groups
+    noise_in_state: ClassVar[bool] = True  # an open group has a noisy threshold
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
     keeps_raw_values: ClassVar[bool] = True  # the open groups' counts; see Privacy
 
@@ -121,11 +123,6 @@ class PeGaSus(SharingMechanism):
         """Check the split, the threshold, the smoother and the cap."""
         pegasus_parameters.check(self)
         self.refuse_wide_noise(max(self.scale, self.grouping.question_scale, self.limit))
-
-    @property
-    def may_share(self) -> bool:
-        """Not where snapshots shall hold no secret."""
-        return self.snapshots == "open"
 
     @property
     def measuring_part(self) -> Fraction:
@@ -216,11 +213,6 @@ class PeGaSus(SharingMechanism):
             math.sqrt(2 * max(size - math.log(size) - 1, 0.0)) / (1 + math.log(size - 1)) * self.laplace_scale
         )
 
-    def uncertainty(self) -> Uncertainty:
-        """Less noise in larger groups, and what smoothing a group has flattened."""
-        left = pegasus_parameters.noise_left(self.smoothing, shared=self.shares_noise)
-        return Smoothed(self.outputs, self.measured_law, grouped, left)
-
     def step_losses(self, releases: Releases) -> Floats | None:
         """What each step lost: its noise, and the test of its group; groups that share noise lose together."""
         if self.shares_noise:
@@ -234,9 +226,68 @@ class PeGaSus(SharingMechanism):
         """Identify the configuration exactly, with the smoother that it means."""
         return {**super().describe(), "smoother": self.smoothing}
 
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> PeGaSusRun:
-        """Begin, or go on with, a run."""
-        return PeGaSusRun(self, ledger, state)
+    # what a session asks -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def step_units(self) -> int:
+        """What each step costs by itself: all of it, or its grouping where spans pay for measurements."""
+        return 1 if self.shared is None else exact_units(self.grouping_part, self.units)
+
+    def begin(self, first: int) -> State:
+        """No group is open."""
+        return State(OpenGroups(self.columns), self.begin_shared())
+
+    def public(self, state: State, first: int, count: int) -> Charges:
+        """Every step costs the same, whatever the data are."""
+        return Charges(first, np.full(count, self.step_units, dtype=np.int64))
+
+    def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Measure, group and smooth every step."""
+        count, grid, groups, spans = len(rows), float(Fraction(self.grid)), state.groups, NO_SPANS
+        if self.shared is not None:
+            steps = np.arange(first, first + count)
+            drawn, spans = self.shared.measure(state.perturber, noise.source, "perturber", first, steps)
+        groups.reserve(count)
+        longest = int(self.longest_group)
+        # sums of `longest` counts stay below 2^60; clipping moves no two counts apart
+        rule = grouper.Rule(self.limit, longest, 2**60 // longest, SMOOTHERS[self.smoothing], grid)
+        values, noisy, begun = np.empty(rows.shape), np.empty(rows.shape), np.empty_like(rows)
+        length = max(1, BLOCK // self.columns)
+        for start in range(0, count, length):
+            part = slice(start, start + length)
+            step, shape = first + start, rows[part].shape
+            if self.shared is not None:
+                measured = rows[part] + drawn[part]
+            else:
+                measured = rows[part] + laplace(noise.source, "perturber", step, self.scale, shape)
+            tests = laplace(noise.source, "test", step, self.grouping.question_scale, shape)
+            thresholds = laplace(noise.source, "threshold", step, self.grouping.threshold_scale, shape)
+            counts = grouper.Counts(rows[part], measured, np.ones(shape, dtype=np.int64), tests, thresholds)
+            sets = (groups.sets.nodes, groups.sets.pool, groups.sets.path)
+            grouper.group_and_smooth(
+                step, rule[:], counts[:], groups.memory, groups.moments, sets, values[part], begun[part]
+            )
+            np.multiply(measured, grid, out=noisy[part])
+        return Output(
+            values,
+            np.full(count, int(Status.FRESH), dtype=np.int8),
+            np.arange(first, first + count),
+            np.full(count, self.laplace_scale),
+            np.full(count, self.step_units, dtype=np.int64),
+            spans,
+            (noisy, begun),
+        )
+
+    def attach(self, releases: Releases, more: Any, revised: Any) -> Releases:
+        """Releases with what they were smoothed from, for readers."""
+        noisy, begun = more
+        releases.measured = Measured(noisy, begun, (begun > 0).astype(np.int64))
+        return releases
+
+    def intervals(self) -> Fold:
+        """Less noise in larger groups, and what smoothing a group has flattened."""
+        left = pegasus_parameters.noise_left(self.smoothing, shared=self.shares_noise)
+        return Smoothed(self.outputs, replace(self.measured_law, rounded=self.rounded_by), left)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:
@@ -251,117 +302,3 @@ class PeGaSus(SharingMechanism):
             cls(User(epsilon="900", horizon=9000), columns=2),
             cls(User(epsilon="900", horizon=9000), columns=2, noise="laplace"),
         ]
-
-
-class PeGaSusRun(GrouperRun, SharingRun):
-    """PeGaSus at work."""
-
-    mechanism: PeGaSus
-
-    def _begin(self, state: State | None) -> None:
-        super()._begin(state)
-        self._shown_scale = self.mechanism.laplace_scale
-        self._one = np.ones(ALONE, dtype=np.int64)
-        own = int(self.mechanism.grouping_part * self.ledger.units)
-        self._begin_measuring("perturber", state, np.zeros(self._columns), own=own)
-
-    def _state(self) -> State:
-        state = super()._state()
-        if self._noise is None:
-            return state
-        return {**state, "noise": self._noise.numbers(), "last": self._last, "measured": self._measured_at}
-
-    def _push(self, row: Row) -> Release:
-        if self._noise is not None and not self._noise.steady:
-            return self._push_shared(row, self._noise)
-        return self._push_measured(row)
-
-    def _push_measured(self, row: Row) -> Release:
-        """One step that is measured, without the cost of a batch."""
-        step, rows = self.step, row[np.newaxis]
-        if self._noise is None:
-            units = self._charge
-            self.ledger.charge(step, units)
-        else:
-            units = self._noise.pay_one(step)
-        values, noisy, groups = np.empty(rows.shape), np.empty(rows.shape), np.empty_like(rows)
-        with self._closing_groups():
-            self._release(rows, step, values, noisy, groups)
-        self._last, self._measured_at = values[0], step
-        fields = (step, values[0].copy(), Status.FRESH, step, self._shown_scale, units, self.ledger.unit)
-        return Release(*fields, measured=Measured(noisy[0], groups[0], np.ones_like(row)))
-
-    def _push_one_by_one(self, matrix: Matrix, noise: SharedNoise) -> Releases:
-        groups = {name: value.copy() for name, value in self._grouper.state().items()}
-        try:
-            return super()._push_one_by_one(matrix, noise)
-        except BaseException:
-            self._grouper.restore(groups)  # no group may hold steps that were not released
-            raise
-
-    def _push_shared(self, row: Row, noise: SharedNoise) -> Release:
-        if not noise.silent(self.step):
-            return self._push_measured(row)
-        # the step's grouping is paid for as well: what it leaves would tempt a group that later steps cannot pay for
-        unit = self.ledger.unit
-        units = noise.own if self.ledger.remaining(self.step) >= noise.own * unit else 0
-        self.ledger.charge(self.step, units)
-        values, at = np.array(self._last), self._measured_at
-        groups = np.full(self._columns, self.step)
-        scale = self._shown_scale if at else 0.0
-        fields = (self.step, values, Status.APPROXIMATED, at, scale, units, unit)
-        return Release(*fields, measured=Measured(values, groups, np.ones_like(groups)))
-
-    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
-        if self._noise is not None and not self._noise.steady:
-            return self._push_one_by_one(matrix, self._noise)
-        return self._measured(matrix, first_step)
-
-    def _measured(self, matrix: Matrix, first_step: int) -> Releases:
-        """Steps that are all measured."""
-        steps = len(matrix)
-        if self._noise is None:
-            units = np.broadcast_to(np.int64(self._charge), steps)
-            self.ledger.charge_batch(first_step, units)
-        else:
-            units = self._noise.pay_all(first_step, steps, first_step, steps)
-        values, noisy = np.empty(matrix.shape), np.empty(matrix.shape)
-        groups = np.empty(matrix.shape, dtype=np.int64)
-        length = max(1, BLOCK // self._columns)
-        with self._closing_groups():
-            for start in range(0, steps, length):
-                block = slice(start, start + length)
-                self._release(matrix[block], first_step + start, values[block], noisy[block], groups[block])
-        if steps:
-            self._last, self._measured_at = values[-1].copy(), first_step + steps - 1
-        measured = Measured(noisy, groups, np.broadcast_to(np.int64(1), matrix.shape))
-        return self._all_fresh(first_step, values, self._shown_scale, units, measured)
-
-    def _release(
-        self,
-        rows: Matrix,
-        step: int,
-        values: npt.NDArray[np.float64],
-        noisy: npt.NDArray[np.float64],
-        groups: Matrix,
-    ) -> None:
-        grouping, shape = self.mechanism.grouping, rows.shape
-        measured = rows + self._perturbed(step, shape)
-        tests = self._laplace("test", step, grouping.question_scale, shape)
-        thresholds = self._laplace("threshold", step, grouping.threshold_scale, shape)
-        weights = self._one if shape == ALONE else np.ones(shape, dtype=np.int64)
-        self._grouper.advance(step, rows, measured, weights, tests, thresholds, values, groups)
-        np.multiply(measured, self._grid, out=noisy)
-
-    def _perturbed(self, step: int, shape: tuple[int, ...]) -> Matrix | int:
-        """The Perturber's noise."""
-        if self._noise is None:
-            return self._laplace("perturber", step, self.mechanism.scale, shape)
-        if shape == ALONE:
-            return self._noise.draw_one(step)
-        return self._noise.draw_all(step, shape[0])
-
-    def _laplace(self, stream: str, step: int, scale: float, shape: tuple[int, ...]) -> Matrix:
-        if shape == ALONE:  # the quick way for single values
-            return np.array(((laplace_one(self.source, stream, step, 0, scale),),), dtype=np.int64)
-        return laplace(self.source, stream, step, scale, shape)

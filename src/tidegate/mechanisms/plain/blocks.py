@@ -1,30 +1,70 @@
-"""Blocks: any finite-stream mechanism, restarted on disjoint blocks of w steps, for w-event privacy."""
+"""Blocks: a mechanism for finite streams, begun anew on every block of w steps, for w-event privacy.
+
+Nesting is composition: the mechanism is called with steps counted from the block, and what it charges is shifted.
+"""
 
 from __future__ import annotations
 
-from contextvars import copy_context
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from tidegate.core import arrays
+from tidegate.core.charges import NO_SPANS, Charges, Integers, shifted
+from tidegate.core.mechanism import Matrix, Output, Resumes, empty_output
+from tidegate.core.rows import Draws
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike
-from tidegate.ledger import Ledger
-from tidegate.mechanisms import snapshot
-from tidegate.mechanisms.mechanism import ChargeAll, Matrix, Mechanism, Row, Run, State
-from tidegate.mechanisms.plain.block_ledger import BlockLedger, UnenforcedBlockLedger
+from tidegate.intervals import ByLaw, Fold, Held
+from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
-from tidegate.mechanisms.uncertainty import Uncertainty, Walk
-from tidegate.noise import install
 from tidegate.noise.law import AnyLaw
-from tidegate.noise.readdressed import Readdressed
 from tidegate.policy import Policy, Pure, User, WEvent, ZeroConcentrated
-from tidegate.releases import Radii, Release, Releases
 
-PUBLIC = (Uniform, Sample)  # what they charge does not depend on data
+BEFORE = 0  # the step before the block
+SPENT = 1  # units that the block has spent
+ORDINAL = 2  # where the ordinals of its spans begin
+NEXT = 3  # the first ordinal that no span has had
+NUMBERS = 4
+
+
+class Begun:
+    """The state of the mechanism inside, begun anew with every block. It is stored as its arrays.
+
+    Parameters
+    ----------
+    mechanism
+        What runs on each block.
+    """
+
+    def __init__(self, mechanism: Mechanism) -> None:
+        self.mechanism = mechanism
+        self.state: Any = mechanism.begin(1)
+        self.draws: Draws | None = None  # of this block; made again when a log is opened
+
+    def renew(self) -> None:
+        """Begin a block: nothing of an earlier one is kept, not even rows of noise, which are known by their steps."""
+        self.state, self.draws = self.mechanism.begin(1), None
+
+    def stored(self) -> tuple[arrays.Array, ...]:
+        """Its arrays."""
+        return tuple(arrays.flat(self.state))
+
+    def loaded(self, stored: Iterator[arrays.Array]) -> Self:
+        """The same mechanism with this state."""
+        found = type(self)(self.mechanism)
+        found.state = arrays.rebuilt(found.state, stored)
+        return found
+
+
+class State(NamedTuple):
+    """All that is carried from step to step. SECRET where the state of the mechanism inside is."""
+
+    numbers: Any
+    block: Begun
 
 
 @dataclass(frozen=True)
@@ -33,8 +73,8 @@ class Blocks(Mechanism):
 
     The mechanism is one for a finite stream: its policy is ``User(epsilon, horizon=w)``. A window of w steps
     meets at most two blocks, so the whole is 2ε-private for any w consecutive steps; for w = 1 it meets one, and the
-    whole is ε-private. Mechanisms that can use the sliding ledger directly do better; this is the way for those that
-    need a beginning and an end.
+    whole is ε-private. Mechanisms that have a w-event policy themselves do better; this is the way for those that
+    need a beginning and an end. A block begins at the first step that is pushed after the end of the one before.
 
     Parameters
     ----------
@@ -46,24 +86,23 @@ class Blocks(Mechanism):
     -------
     Unit: everything within any w consecutive steps, at twice the budget of a block (once for w = 1); `policy` is that
     w-event policy. Neighbours differ in one window, which meets at most two blocks; in each of them they are user-level
-    neighbours, and blocks use independent noise (w-event paper, section 3; docs/proofs/blocks.md). A block is
-    charged to the ledger of the whole stream, with all that it may spend, before its first step is looked at,
-    so that no refusal depends on what it decides. Where the charges are the same whatever the data (`Uniform`,
-    `Sample`) they are forwarded one by one instead, and the ledger shows what windows have really spent.
+    neighbours, and blocks use independent noise (w-event paper, section 3; docs/proofs/blocks.md). The charges of a
+    block go to the account of the whole stream with steps and ordinals of the whole, and no block spends more than its
+    mechanism may.
 
     Error
     -----
     That of the mechanism with half of the budget, for w = 1 with all of it. Time and memory are the mechanism's, and a
-    restart a block; `Uniform`, `Sample`, `Fast` and `RescueDP` do the blocks of a batch in one go.
+    new state for each block.
 
     Examples
     --------
     >>> mechanism = Blocks(Uniform(User(epsilon="1/2", horizon=24), columns=2))
     >>> mechanism.policy.unit()
     'everything within any 24 consecutive steps: a change of at most 1 in each of them'
-    >>> run = mechanism.start()
-    >>> run.push_batch(np.zeros((100, 2), dtype=np.int64)).values.shape, run.ledger.verify().spent
-    ((100, 2), Fraction(1, 1))
+    >>> from tidegate.core.session import Session
+    >>> Session(mechanism).push_batch(np.zeros((100, 2), dtype=np.int64)).values.shape
+    (100, 2)
 
     References
     ----------
@@ -95,6 +134,17 @@ class Blocks(Mechanism):
             put(self, name, getattr(inner, name))
         super().__post_init__()
 
+    def validate(self) -> None:
+        """Refuse what releases more than values, or follows its own charges: it needs no blocks."""
+        inner = self.mechanism
+        if inner.more or inner.revised or isinstance(inner, Resumes):
+            raise InvalidParameter(
+                "mechanism",
+                type(inner).__name__,
+                "Uniform, Sample, Fast or a counter, which release values and nothing else",
+                "use it with a w-event policy, without blocks",
+            )
+
     @property
     def inner(self) -> Mechanism:
         """What runs on each block."""
@@ -110,11 +160,6 @@ class Blocks(Mechanism):
         """As for the mechanism."""
         return self.mechanism.law
 
-    def uncertainty(self) -> Uncertainty | None:
-        """As for the mechanism, over all blocks; one that knows of what its values are made is asked block by block."""
-        found = self.mechanism.uncertainty()
-        return found if isinstance(found, Walk) else None
-
     @property
     def shares_noise(self) -> bool:
         """As for the mechanism: the steps of a block may share noise, blocks share none."""
@@ -127,18 +172,85 @@ class Blocks(Mechanism):
         return None if earlier is None else Blocks(earlier)
 
     @property
-    def enforced(self) -> bool:
-        """As for the mechanism."""
-        return self.mechanism.enforced
-
-    @property
     def units(self) -> int:
         """The units of as many blocks as a window can meet."""
         return blocks_met(self.policy.steps_charged) * self.mechanism.units
 
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> BlocksRun:
-        """Begin, or go on with, a run."""
-        return BlocksRun(self, ledger, state)
+    @property
+    def length(self) -> int:
+        """Steps of a block."""
+        return self.mechanism.policy.steps_charged
+
+    @property
+    def most_spans(self) -> int:
+        """Those of as many blocks as a window meets."""
+        return blocks_met(self.length) * self.mechanism.most_spans
+
+    @property
+    def noise_in_state(self) -> bool:
+        """As for the mechanism."""
+        return self.mechanism.noise_in_state
+
+    def begin(self, first: int) -> State:
+        """No block has begun: the next step begins one."""
+        return State(np.array([first - 1 - self.length, 0, 0, 0]), Begun(self.mechanism))
+
+    def _parts(self, before: int, first: int, count: int) -> Iterator[tuple[int, int, int]]:
+        """(step before the block, index of its first step here, index after its last one), block by block."""
+        start = 0
+        while start < count:
+            step = first + start
+            before = before if step <= before + self.length else step - 1
+            stop = min(count, before + self.length + 1 - first)
+            yield before, start, stop
+            start = stop
+
+    def public(self, state: State, first: int, count: int) -> Charges:
+        """What the mechanism charges whatever the data are, block by block."""
+        units, begun = np.zeros(count, dtype=np.int64), int(state.numbers[BEFORE])
+        new = None
+        for before, start, stop in self._parts(begun, first, count):
+            if before != begun and new is None:
+                new = self.mechanism.begin(1)
+            inner = state.block.state if before == begun else new
+            units[start:stop] = self.mechanism.public(inner, first + start - before, stop - start).units
+        return Charges(first, units)
+
+    def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Release steps, those of one block after the other."""
+        numbers, block = state.numbers, state.block
+        output, spans = empty_output(len(rows), self.outputs), [NO_SPANS]
+        for before, start, stop in self._parts(int(numbers[BEFORE]), first, len(rows)):
+            if before != numbers[BEFORE]:
+                numbers[:NEXT] = before, 0, numbers[NEXT]
+                block.renew()
+            if block.draws is None:
+                block.draws = noise.part(offset=before)
+            local = first + start - before
+            found = self.mechanism.advance(block.state, rows[start:stop], local, block.draws)
+            found = self._of_whole(numbers, found, local)
+            here = output.part(slice(start, stop))
+            for whole, part in zip(here.charged, found.charged, strict=True):
+                whole[...] = part
+            spans.append(found.spans)
+        return output._replace(spans=np.concatenate(spans))
+
+    def _of_whole(self, numbers: Integers, found: Output, first: int) -> Output:
+        """What a block has released, with steps and ordinals of the whole stream."""
+        before, live = int(numbers[BEFORE]), found.spans[:, 4] > 0
+        new = found.spans[live & (found.spans[:, 2] >= first)]
+        numbers[SPENT] += found.units.sum() + np.unique(new[:, [0, 1, 4]], axis=0)[:, 2].sum()
+        if numbers[SPENT] > self.mechanism.units:
+            raise ValueError("a block has spent more than its mechanism may")
+        spans = shifted(Charges(first, found.units, found.spans), before).spans
+        spans[live, 1] += numbers[ORDINAL]
+        numbers[NEXT] = max(numbers[NEXT], spans[live, 1].max(initial=-1) + 1)
+        return found._replace(source=np.where(found.source > 0, found.source + before, 0), spans=spans)
+
+    def intervals(self) -> Fold | None:
+        """As for the mechanism, over all blocks; of one that smooths within a block nothing is known."""
+        found = self.mechanism.intervals()
+        return found if isinstance(found, ByLaw | Held) else None
 
     @classmethod
     def examples(cls) -> list[Mechanism]:
@@ -171,143 +283,3 @@ def of_block(policy: Policy) -> User:
     """The user-level policy of each block where all that a window can meet together keep a policy."""
     length = policy.steps_charged
     return policy.restated(User, policy.budget.total / blocks_met(length), horizon=length)
-
-
-class Blockwise(Protocol):
-    """A mechanism that runs another one on blocks."""
-
-    @property
-    def inner(self) -> Mechanism:
-        """What runs on each block, under a user-level policy whose horizon is the length of a block."""
-
-
-class Repeating(Protocol):
-    """A run that, while it stands at its beginning, can do many blocks in one go."""
-
-    def repeat(self, matrix: Matrix, length: int, charge: ChargeAll) -> Releases:
-        """Release blocks of `length` steps, each as a run that begins with it would; the run stays where it is.
-
-        Steps are counted from the first block on, 1, 2, …, through all of them: in the releases, and where noise has an
-        address. `charge` takes the units of all steps; it is called before any noise is drawn, or, where they are
-        decided on the way, after a loop that has asked an account of each block.
-        """
-
-
-def repeats(kind: type[Run]) -> bool:
-    """Whether runs of a class are `Repeating`; not so if a subclass has changed how batches are released."""
-    for parent in kind.__mro__:
-        if "repeat" in vars(parent) or "_push_batch" in vars(parent):
-            return "repeat" in vars(parent)
-    return False
-
-
-class BlocksRun(Run):
-    """A mechanism at work on one block after the other."""
-
-    def _begin(self, state: State | None) -> None:
-        self._factor = self.ledger.units // self.mechanism.units
-        blockwise: Blockwise = self.mechanism  # type: ignore[assignment]
-        self._inner = blockwise.inner
-        self._length = self._inner.policy.steps_charged
-        kind = BlockLedger if self._inner.enforced else UnenforcedBlockLedger
-        # a printed calibration is refused nothing, and its ledger shall say what it really spends
-        forwards = isinstance(self._inner, PUBLIC) or not self._inner.enforced
-        self._account = kind(self._inner, self.ledger, self._factor, forwards)
-        # on a ledger that others have used, or this run without its snapshot, the first block begins now
-        self._offset = state["offset"] if state else self.step
-        self._account.crowded = state.get("crowded", 0) if state else self.ledger.crowded_until
-        self._open(state["inner"].tobytes() if state else None)
-        # what shares noise draws block by block, unless its groups are known beforehand
-        known = isinstance(self._inner, PUBLIC) or not self._inner.shares_noise
-        self._repeats = known and repeats(type(self._run))
-
-    def _open(self, state: bytes | None = None) -> None:
-        """Begin the block after `offset` steps, or go on with it."""
-        self._account.begin(self._offset)
-        if state is not None:
-            _, fields = snapshot.unpack(state)
-            saved = {name[7:]: value for name, value in fields.items() if name.startswith("ledger.")}
-            self._account.restore(saved)
-
-        def start() -> Run:
-            with install(Readdressed(self.source, offset=self._offset)):
-                return self._inner.start(self._account, state)
-
-        self._run = copy_context().run(start)  # whatever interrupts, nobody else finds the source installed
-        self._account.paid = self._run.step > 0
-
-    def _state(self) -> State:
-        inner = np.frombuffer(self._run.snapshot(), dtype=np.uint8)
-        return {"offset": self._offset, "crowded": self._account.crowded, "inner": inner}
-
-    def _go_on(self) -> None:
-        """Begin the next block, if this one is at its end."""
-        if self._run.step == self._length:
-            self._offset += self._length
-            self._open()
-
-    def _push(self, row: Row) -> Release:
-        self._go_on()
-        self._account.pay()
-        release = self._run.push(row, grid_units=True)
-        release.step += self._offset
-        release.source += self._offset if release.source else 0
-        release.units *= self._factor
-        release.unit = self.ledger.unit
-        return release
-
-    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
-        steps = len(matrix)
-        values = np.empty((steps, self.mechanism.outputs))
-        status = np.empty(steps, dtype=np.int8)
-        source, units = np.empty(steps, dtype=np.int64), np.empty(steps, dtype=np.int64)
-        scale = np.empty(steps)
-        kept = self._state()
-        start, delay = 0, 0
-        radii: list[Radii | None] = []
-        try:
-            with self.ledger.transaction():
-                while start < steps:
-                    self._go_on()
-                    offset = self._offset
-                    part = self._several(matrix[start:])
-                    if part is None:
-                        part = self._rest_of_block(matrix[start:])
-                    stop = start + len(part)
-                    values[start:stop], status[start:stop], scale[start:stop] = (
-                        part.values,
-                        part.status,
-                        part.scale,
-                    )
-                    source[start:stop] = np.where(part.source > 0, part.source + offset, 0)
-                    units[start:stop] = part.units * self._factor
-                    radii.append(part.radii)
-                    start, delay = stop, part.delay
-        except BaseException:
-            self._begin(kept)
-            raise
-        releases = Releases(first_step, values, status, source, scale, units, self.ledger.unit, delay)
-        known = [each for each in radii if each is not None]
-        if known and len(known) == len(radii):
-            releases.radii = Radii(lambda confidence: np.concatenate([each(confidence) for each in known]))
-        return releases
-
-    def _several(self, rows: Matrix) -> Releases | None:
-        """Release the whole blocks that begin here, all but the last one, in one go; None where that cannot be."""
-        blocks = (len(rows) - 1) // self._length
-        crowded = (
-            self._inner.shares_noise and self._account.crowded_until
-        )  # then some steps may have to be silent
-        if not (self._repeats and blocks) or self._account.paid or crowded:
-            return None
-        self._account.pay_ahead(blocks)
-        run: Repeating = self._run  # type: ignore[assignment]
-        releases = run.repeat(rows[: blocks * self._length], self._length, self._account.charge_ahead)
-        self._offset += blocks * self._length
-        self._open()
-        return releases
-
-    def _rest_of_block(self, rows: Matrix) -> Releases:
-        """Release what is there of the block, from the step on at which it stands."""
-        self._account.pay()
-        return self._run.push_batch(rows[: self._length - self._run.step], grid_units=True)

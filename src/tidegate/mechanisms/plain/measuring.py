@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from tidegate.mechanisms.losses import Floats, noise_losses
-from tidegate.mechanisms.shared_noise import SharingMechanism
+from tidegate.mechanisms.sharing import SharingMechanism
 from tidegate.releases import Releases
 
 

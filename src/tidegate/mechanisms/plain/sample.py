@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import ClassVar
+from fractions import Fraction
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from tidegate.core.charges import NO_SPANS, Charges, Integers
+from tidegate.core.mechanism import Matrix, Output
+from tidegate.core.rows import Draws
 from tidegate.exact import whole
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.kernels.values import hold
-from tidegate.mechanisms.mechanism import ChargeAll, Matrix, Mechanism, Row, State
+from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.plain.measuring import Measuring
-from tidegate.mechanisms.shared_noise import SharedNoise, SharingRun
 from tidegate.noise import check_scale
 from tidegate.policy import Event, Policy, User, WEvent
-from tidegate.releases import Release, Releases, Status
+from tidegate.releases import Status
 
-FRESH, REPEATED = Status.FRESH, Status.APPROXIMATED  # named once: to look one up takes as long as a call
+STREAM = "sample"  # of the noise
+
+
+class State(NamedTuple):
+    """All that is carried from step to step. It is released, but for the law's part."""
+
+    last: Any  # the last measurement of each column, in grid units
+    source: Any  # its step; 0 before there was any
+    law: Any  # SECRET: the law that measurements share; empty where each has noise of its own
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,7 @@ class Sample(Measuring):
     Unit and neighbours: the policy's. A window of w steps contains at most ⌈w/every⌉ measured steps, each measured
     with that fraction of ε by discrete Laplace noise of scale ⌈w/every⌉Δ/ε (with ρ: Gaussian noise); the schedule is
     public (w-event paper, section 3). Sound as printed. Several measurements in a window share noise where that gains
-    (docs/noise.md): they lose ε together, and the state of a run is secret, as for :class:`Uniform`.
+    (docs/mechanisms/noise.md): they lose ε together, and the state is secret, as for :class:`Uniform`.
 
     Error
     -----
@@ -53,8 +62,9 @@ class Sample(Measuring):
 
     Examples
     --------
-    >>> run = Sample(WEvent(epsilon="1", w=24), columns=2).start()
-    >>> releases = run.push_batch(np.zeros((48, 2), dtype=np.int64))
+    >>> from tidegate.core.session import Session
+    >>> session = Session(Sample(WEvent(epsilon="1", w=24), columns=2))
+    >>> releases = session.push_batch(np.zeros((48, 2), dtype=np.int64))
     >>> np.flatnonzero(releases.fresh)
     array([ 0, 24])
 
@@ -94,9 +104,46 @@ class Sample(Measuring):
         """The most measurements that a window can contain."""
         return -(-self.policy.steps_charged // self.period)
 
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> SampleRun:
-        """Begin, or go on with, a run."""
-        return SampleRun(self, ledger, state)
+    def begin(self, first: int) -> State:
+        """Nothing was measured."""
+        return State(np.zeros(self.columns, dtype=np.int64), np.zeros(1, dtype=np.int64), self.begin_shared())
+
+    def public(self, state: State, first: int, count: int) -> Charges:
+        """Measurements are at public steps and cost the same."""
+        return Charges(first, self._units(first, count))
+
+    def _units(self, first: int, count: int) -> Integers:
+        units = np.zeros(count, dtype=np.int64)
+        if self.shared is None:
+            units[(1 - first) % self.period :: self.period] = 1
+        return units
+
+    def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Measure the steps 1, 1 + period, …, and repeat the last measurement at all others."""
+        count, period = len(rows), self.period
+        measured = np.arange((1 - first) % period, count, period)
+        number, spans = (first + int(measured[0]) - 1) // period if measured.size else 0, NO_SPANS
+        if self.shared is not None:
+            drawn, spans = self.shared.measure(state.law, noise.source, STREAM, number, first + measured)
+        else:
+            drawn = self.own_noise.draw(
+                noise.source, STREAM, number, self.scale, (measured.size, self.columns)
+            )
+        source = np.full(count, state.source[0])
+        source[measured] = first + measured
+        np.maximum.accumulate(source, out=source)
+        values = np.empty(rows.shape)
+        state.last[:] = hold(rows, drawn, measured, state.last, float(Fraction(self.grid)), values)
+        state.source[:] = source[-1:] if count else state.source
+        fresh = source == np.arange(first, first + count)
+        return Output(
+            values,
+            np.where(fresh, np.int8(Status.FRESH), np.int8(Status.APPROXIMATED)),
+            source,
+            np.where(source > 0, self.shown_scale, 0.0),
+            self._units(first, count),
+            spans,
+        )
 
     @classmethod
     def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
@@ -117,133 +164,3 @@ class Sample(Measuring):
             cls(Event(epsilon="1/2", adjacency="replace"), columns=2),
             cls(User(epsilon="1", horizon=6000), every=24),
         ]
-
-
-class SampleRun(SharingRun):
-    """Sample at work."""
-
-    mechanism: Sample
-
-    def _begin(self, state: State | None) -> None:
-        self._period = self.mechanism.period
-        self._draw = self.mechanism.own_noise.draw
-        self._shown_scale = self.mechanism.shown_scale
-        nothing = np.zeros(self._columns, dtype=np.int64)
-        self._begin_measuring("sample", state, nothing, self._period)
-
-    def _state(self) -> State:
-        state = {"last": self._last, "measured": self._measured_at}
-        return state if self._noise is None else {**state, "noise": self._noise.numbers()}
-
-    @property
-    def _last(self) -> Row:
-        """The last measurement, in grid units."""
-        return self._kept
-
-    @_last.setter
-    def _last(self, row: Row) -> None:
-        # what silent steps repeat is multiplied once
-        self._kept, self._repeated = row, np.multiply(row, self._grid, dtype=np.float64)
-
-    def _push(self, row: Row) -> Release:
-        number, since = divmod(self.step - 1, self._period)
-        if since:
-            return self._silent()
-        if self._noise is not None:
-            return self._push_shared(row, self._noise)
-        self.ledger.charge(self.step, self._charge)
-        self._last = row + self._draw(self.source, "sample", number, self.mechanism.scale, (self._columns,))
-        self._measured_at = self.step
-        return self._release(FRESH, self._charge)
-
-    def _push_shared(self, row: Row, noise: SharedNoise) -> Release:
-        number, since = divmod(self.step - 1, self._period)
-        if since:
-            return self._silent()
-        units = noise.pay(self.step)
-        if units < 0:  # silent: others have used the budget, or nobody can tell what was seen of a group
-            return self._release(REPEATED, 0)
-        self._last = row + noise.draw(number)
-        self._measured_at = self.step
-        return self._release(FRESH, units)
-
-    def _silent(self) -> Release:
-        """A step between two measurements."""
-        # it costs nothing, but the ledger stands where the stream stands: others who join begin there
-        self.ledger.charge(self.step)
-        return self._release(REPEATED, 0)
-
-    def _release(self, status: Status, units: int) -> Release:
-        """The last measurement, at the present step."""
-        measured = self._measured_at
-        scale = self._shown_scale if measured else 0.0
-        return Release(self.step, self._repeated.copy(), status, measured, scale, units, self.ledger.unit)
-
-    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
-        if self._noise is not None and not self._noise.steady:
-            return self._push_one_by_one(matrix, self._noise)
-        steps, period = len(matrix), self._period
-        first = min((1 - first_step) % period, steps)  # steps before the first measurement
-        measured = np.arange(first, steps, period)
-        count = len(measured)
-        if self._noise is None:
-            units = np.zeros(steps, dtype=np.int64)
-            units[first::period] = self._charge
-            self.ledger.charge_batch(first_step, units)
-        else:
-            units = self._noise.pay_all(first_step, steps, first_step + first if count else first_step, count)
-        noise = np.zeros((0, self._columns), dtype=np.int64)
-        status, scale = np.full(steps, np.int8(REPEATED)), np.full(steps, self._shown_scale)
-        source = np.full(steps, self._measured_at, dtype=np.int64)
-        if not self._measured_at:
-            scale[:first] = 0.0
-        if count:
-            noise = self._drawn((first_step + first - 1) // period, count)
-            status[first::period] = FRESH
-            source[first:] = np.repeat(first_step + measured, period)[: steps - first]
-            self._measured_at = first_step + int(measured[-1])
-        values = np.empty(matrix.shape)
-        self._last = hold(matrix, noise, measured, self._last, self._grid, values)
-        return Releases(first_step, values, status, source, scale, units, self.ledger.unit)
-
-    def _drawn(self, number: int, count: int) -> Matrix:
-        """The noise of so many measurements that were paid for."""
-        if self._noise is not None:
-            return self._noise.draw_all(number, count)
-        return self._draw(self.source, "sample", number, self.mechanism.scale, (count, self._columns))
-
-    def repeat(self, matrix: Matrix, length: int, charge: ChargeAll) -> Releases:
-        """Release many blocks in one go; see `tidegate.mechanisms.plain.blocks.Repeating`."""
-        steps, measurements = len(matrix), self.mechanism.measurements
-        since = np.arange(steps) % length % self.mechanism.period
-        fresh = since == 0
-        if self._noise is None:
-            units = np.where(fresh, self._charge, 0)
-            charge(units)
-        else:
-            reach = (measurements - 1) * self.mechanism.period + 1
-            units = self._charge_blocks(steps, length, reach, charge)
-        # measurements are numbered from the first step of their block; where every step is one, blocks join
-        joined = steps if measurements == length else length
-        drawn = [
-            self._block_noise(first, joined // length * measurements) for first in range(0, steps, joined)
-        ]
-        values = np.empty(matrix.shape)
-        hold(matrix, np.concatenate(drawn), np.flatnonzero(fresh), self._last, self._grid, values)
-        return Releases(
-            1,
-            values,
-            np.where(fresh, np.int8(FRESH), np.int8(REPEATED)),
-            1 + np.arange(steps) - since,
-            np.full(steps, self._shown_scale),
-            units,
-            self.ledger.unit,
-        )
-
-    def _block_noise(self, number: int, count: int) -> Matrix:
-        """The noise of whole blocks, each of which begins afresh."""
-        if self._noise is None:
-            return self._drawn(number, count)
-        law = self._noise.law
-        drawn: Matrix = law.draw(self.source, "sample", number, law.start(), count)[0]
-        return drawn

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from tidegate.composition import largest_step
+from tidegate.core.charges import NO_SPANS, Charges, Integers, Span
+from tidegate.core.mechanism import EveryStep, Floats, Matrix, Output
+from tidegate.core.rows import Draws
 from tidegate.exact import float_up
-from tidegate.ledger import Ledger
-from tidegate.mechanisms.kernels.values import add_noise
-from tidegate.mechanisms.mechanism import ChargeAll, Matrix, Mechanism, Row, State
+from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.plain.measuring import Measuring
-from tidegate.mechanisms.shared_noise import SharedNoise, SharingRun
 from tidegate.noise import add_laplace, check_scale, laplace, laplace_one
 from tidegate.policy import Approximate, Event, Policy, User, WEvent
-from tidegate.releases import Release, Releases, Status
+from tidegate.releases import Status
 
-FRESH = Status.FRESH  # named once: to look it up takes as long as a call
+STREAM = "uniform"  # of the noise
+
+
+class State(NamedTuple):
+    """All that is carried from step to step."""
+
+    law: Any  # SECRET: the law that steps share; empty where each has noise of its own
 
 
 @dataclass(frozen=True)
@@ -28,8 +35,9 @@ class Uniform(Measuring):
     """Add noise of one law to every column of every step.
 
     A window of w steps shares the budget equally. With noise of its own each step is measured with ε/w; noise that the
-    steps of a window share has the same guarantee and about six tenths of the error (docs/noise.md), and is used where it
-    gains. Under a user-level policy all steps share it, under an event-level policy every step has the whole of ε.
+    steps of a window share has the same guarantee and about six tenths of the error (docs/mechanisms/noise.md), and is
+    used where it gains. Under a user-level policy all steps share it, under an event-level policy every step has the
+    whole of ε.
 
     Parameters
     ----------
@@ -43,11 +51,11 @@ class Uniform(Measuring):
     -------
     Unit and neighbours: the policy's. With Laplace noise each step is an (ε/w)-differentially private function of its own
     data (discrete Laplace noise of scale wΔ/ε, w-event paper, section 4.2), and a window of w steps composes to ε.
-    With shared noise a change anywhere in a window, however many of its steps it touches, costs ε (docs/noise.md); the
-    state of a run is secret then, and a snapshot of a ledger in memory goes on in silence until it shares nothing.
-    With δ, the step's share ε₀ is the largest for which the optimal composition of w steps is (ε, δ) (Kairouz,
-    Oh and Viswanath 2015; Swellfish paper, Theorem 10, with the exact composition in place of the printed bound).
-    With ρ, discrete Gaussian noise of variance wΔ²/(2ρ) (Canonne, Kamath and Steinke 2020). Sound as printed.
+    With shared noise a change anywhere in a window, however many of its steps it touches, costs ε
+    (docs/mechanisms/noise.md); the state is secret then, and a copy of a log begins anew, with silent steps until it
+    shares nothing. With δ, the step's share ε₀ is the largest for which the optimal composition of w steps is (ε, δ)
+    (Kairouz, Oh and Viswanath 2015; Swellfish paper, Theorem 10, with the exact composition in place of the printed
+    bound). With ρ, discrete Gaussian noise of variance wΔ²/(2ρ) (Canonne, Kamath and Steinke 2020). Sound as printed.
 
     Error
     -----
@@ -61,13 +69,12 @@ class Uniform(Measuring):
     ('semiorder', 21.2)
     >>> Uniform(WEvent(epsilon="1", w=24), noise="laplace").scale
     24.0
-    >>> run = mechanism.start()
-    >>> run.push([12, 0, 7]).values.shape
+    >>> from tidegate.core.session import Session
+    >>> session = Session(mechanism)
+    >>> session.push([12, 0, 7]).values.shape
     (3,)
-    >>> run.push_batch(np.zeros((100, 3), dtype=np.int64)).values.shape
+    >>> session.push_batch(np.zeros((100, 3), dtype=np.int64)).values.shape
     (100, 3)
-    >>> run.ledger.verify().ok
-    True
 
     References
     ----------
@@ -103,9 +110,67 @@ class Uniform(Measuring):
         """The mean absolute error of a released value, the same at every step."""
         return self.noise_error
 
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> UniformRun:
-        """Begin, or go on with, a run."""
-        return UniformRun(self, ledger, state)
+    def begin(self, first: int) -> State:
+        """Nothing was measured."""
+        return State(self.begin_shared())
+
+    def public(self, state: State, first: int, count: int) -> Charges:
+        """Every step costs the same; what spans cost is refused with them."""
+        return Charges(first, self._units(count))
+
+    def _units(self, count: int) -> Integers:
+        """What steps cost by themselves: a unit, or nothing where spans pay."""
+        return np.full(count, 0 if self.shared is not None else 1, dtype=np.int64)
+
+    def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Measure every step."""
+        count, grid, spans = len(rows), float(Fraction(self.grid)), NO_SPANS
+        if self.shared is not None:
+            steps = np.arange(first, first + count)
+            drawn, spans = self.shared.measure(state.law, noise.source, STREAM, first, steps)
+            values = (rows + drawn) * grid
+        elif self.own_noise.draw is not laplace:
+            drawn = self.own_noise.draw(noise.source, STREAM, first, self.scale, rows.shape)
+            values = (rows + drawn) * grid
+        elif rows.size == 1:  # the quick way for single values
+            values = np.array(
+                [[(rows.item() + laplace_one(noise.source, STREAM, first, 0, self.scale)) * grid]]
+            )
+        else:
+            values = add_laplace(noise.source, STREAM, first, self.scale, rows, grid)
+        return Output(
+            values,
+            np.full(count, int(Status.FRESH), dtype=np.int8),
+            np.arange(first, first + count),
+            np.full(count, self.shown_scale),
+            self._units(count),
+            spans,
+        )
+
+    @cached_property
+    def every_step(self) -> EveryStep:
+        """The same noise at every step."""
+        return EveryStep(self.shown_scale, 0 if self.shared is not None else 1)
+
+    @cached_property
+    def _draw(self) -> Any:
+        return self.own_noise.draw
+
+    @cached_property
+    def _grid(self) -> float:
+        return float(Fraction(self.grid))
+
+    def measure(self, state: State, row: Any, step: int, noise: Draws) -> tuple[Floats, Sequence[Span]]:
+        """Measure one step: the short way of single pushes, with the same draws as `advance`."""
+        spans: Sequence[Span] = ()
+        if self.shared is not None:
+            drawn, named = self.shared.measure_one(state.law, noise.source, STREAM, step, step)
+            spans = [Span(*each) for each in named]
+        elif self._draw is laplace and self.columns == 1:
+            return np.array(((row + noise.laplace(STREAM, step, self.scale)) * self._grid,)), spans
+        else:
+            drawn = self._draw(noise.source, STREAM, step, self.scale, (self.columns,))
+        return np.multiply(row + drawn, self._grid, dtype=np.float64), spans
 
     @classmethod
     def examples(cls) -> list[Mechanism]:
@@ -121,92 +186,3 @@ class Uniform(Measuring):
             cls(User(epsilon="2", horizon=5000)),
             cls(User(epsilon="2", horizon=5000), noise="laplace"),
         ]
-
-
-class UniformRun(SharingRun):
-    """Uniform at work."""
-
-    mechanism: Uniform
-
-    def _begin(self, state: State | None) -> None:
-        self._draw = self.mechanism.own_noise.draw
-        self._single = self._draw is laplace and self._columns == 1
-        self._shown_scale = self.mechanism.shown_scale
-        self._begin_measuring("uniform", state, np.zeros(self._columns, dtype=np.int64))
-
-    def _state(self) -> State:
-        if self._noise is None:
-            return {}
-        return {
-            "noise": self._noise.numbers(),
-            "last": np.atleast_1d(self._last),
-            "measured": self._measured_at,
-        }
-
-    def _push(self, row: Row) -> Release:
-        if self._noise is not None:
-            return self._push_shared(row, self._noise)
-        step, scale = self.step, self.mechanism.scale
-        self.ledger.charge(step, self._charge)
-        if self._single:  # the quick way for scalar streams
-            noise = laplace_one(self.source, "uniform", step, 0, scale)
-            values = np.array(((row.item() + noise) * self._grid,))
-        else:
-            drawn = self._draw(self.source, "uniform", step, scale, (self._columns,))
-            values = np.multiply(row + drawn, self._grid, dtype=np.float64)
-        return Release(step, values, FRESH, step, self._shown_scale, self._charge, self.ledger.unit)
-
-    def _push_shared(self, row: Row, noise: SharedNoise) -> Release:
-        step, grid = self.step, self._grid
-        units = noise.pay(step)
-        if units < 0:
-            scale = self._shown_scale if self._measured_at else 0.0
-            values = np.multiply(np.atleast_1d(self._last), grid, dtype=np.float64)
-            return Release(step, values, Status.APPROXIMATED, self._measured_at, scale, 0, self.ledger.unit)
-        if self._single:
-            self._last = last = row.item() + noise.draw_one(step)
-            values = np.array((last * grid,))
-        else:
-            self._last = row + noise.draw(step)
-            values = np.multiply(self._last, grid, dtype=np.float64)
-        self._measured_at = step
-        return Release(step, values, FRESH, step, self._shown_scale, units, self.ledger.unit)
-
-    def _push_batch(self, matrix: Matrix, first_step: int) -> Releases:
-        if self._noise is not None:
-            return self._push_batch_shared(matrix, first_step, self._noise)
-        self.ledger.charge_batch(first_step, np.broadcast_to(np.int64(self._charge), len(matrix)))
-        return self._measured(matrix, first_step)
-
-    def _push_batch_shared(self, matrix: Matrix, first_step: int, noise: SharedNoise) -> Releases:
-        if not noise.steady:
-            return self._push_one_by_one(matrix, noise)
-        steps = len(matrix)
-        units = noise.pay_all(first_step, steps, first_step, steps)
-        drawn = noise.draw_all(first_step, steps)
-        if steps:
-            self._last, self._measured_at = matrix[-1] + drawn[-1], first_step + steps - 1
-        return self._all_fresh(first_step, add_noise(matrix, drawn, self._grid), self._shown_scale, units)
-
-    def repeat(self, matrix: Matrix, length: int, charge: ChargeAll) -> Releases:
-        """Release many blocks in one go; see `tidegate.mechanisms.plain.blocks.Repeating`."""
-        if self._noise is not None:
-            return self._repeat_shared(matrix, length, charge, self._noise)
-        charge(np.broadcast_to(np.int64(self._charge), len(matrix)))
-        return self._measured(matrix, 1)  # one step is as good as another: nothing begins afresh
-
-    def _repeat_shared(self, matrix: Matrix, length: int, charge: ChargeAll, noise: SharedNoise) -> Releases:
-        """Blocks whose steps share noise: each is one group, and the next one begins afresh."""
-        units = self._charge_blocks(len(matrix), length, length, charge)
-        drawn, _ = noise.law.draw(self.source, "uniform", 1, noise.law.start(), len(matrix))
-        return self._all_fresh(1, add_noise(matrix, drawn, self._grid), self._shown_scale, units)
-
-    def _measured(self, matrix: Matrix, first_step: int) -> Releases:
-        """Every step with noise, when it is paid for."""
-        if self._draw is laplace:
-            values = add_laplace(self.source, "uniform", first_step, self.mechanism.scale, matrix, self._grid)
-        else:
-            noise = self._draw(self.source, "uniform", first_step, self.mechanism.scale, matrix.shape)
-            values = add_noise(matrix, noise, self._grid)
-        units = np.broadcast_to(np.int64(self._charge), len(matrix))
-        return self._all_fresh(first_step, values, self._shown_scale, units)

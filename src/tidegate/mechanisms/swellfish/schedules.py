@@ -28,7 +28,7 @@ class Schedule:
     mechanism
         Says which form the schedule has, and which share of the promises it may use.
     promises
-        What the specifications demand, in the units of the ledger.
+        What the specifications demand, in units of the account.
     """
 
     def __init__(self, mechanism: Swellfish, promises: Promises) -> None:

@@ -5,31 +5,69 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import InvalidParameter
+from tidegate.compiled import kernel
+from tidegate.core.charges import Charges, Integers
+from tidegate.core.mechanism import Floats, Matrix, Output
+from tidegate.core.rows import Draws
+from tidegate.core.secrets_account import SecretsAccount
+from tidegate.core.values import MISSING, ValueReader
+from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import ExactLike, exact, one_of, show
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.mechanism import PUBLIC_CLOCK, Mechanism
-from tidegate.mechanisms.swellfish.run import SwellfishRun
 from tidegate.mechanisms.swellfish.schedules import FORMS, Schedule
+from tidegate.noise import laplace
 from tidegate.policy import Approximate, Clock, Guarantee, Policy, Pure, Secret, Specification
 from tidegate.policy import Swellfish as SwellfishPolicy
 from tidegate.policy.promises import ENDLESS, promises_of
+from tidegate.releases import Status
+from tidegate.structures.kernels.grid import half_up
 
-FINEST, COARSEST = (
-    20,
-    8,
-)  # a window of the longest event has 2^20 units a step, or fewer where sums would overflow
+STREAM = "swellfish"
+AHEAD = 1024  # steps whose schedule is computed at once
+# a window of the longest event has 2^20 units a step, or fewer where sums would overflow
+FINEST, COARSEST = 20, 8
 PUBLIC = "the specifications are public and were not derived from what they hide"
 EXPERIMENT = (
     "nobody lives in the households of this experiment: its specifications were derived from recorded use"
 )
 GAPS_SHOWN = "which readings are missing is not protected"
+
+
+class State(NamedTuple):
+    """What fills missing readings; released. Nothing else is carried from step to step."""
+
+    hold: Any  # the last released values
+    source: Any  # the step that they were measured at; 0 before there was any
+
+
+@kernel
+def fill_gaps(
+    matrix: Any, noise: Any, gaps: Any, silent: Any, hold: Any, held: bool, grid: float,
+    first: int, source: int, values: Any, sources: Any,
+) -> None:  # fmt: skip
+    """Write released values: reading + noise, or what fills the gap + noise; `silent` steps repeat the fill alone.
+
+    With `held`, a gap is filled with the last released value, rounded to the grid; else `hold` stays as it is.
+    """
+    for step in range(matrix.shape[0]):
+        for column in range(matrix.shape[1]):
+            if silent[step]:
+                values[step, column] = hold[column]
+                continue
+            reading = matrix[step, column]
+            if gaps[step, column]:
+                reading = np.int64(half_up(hold[column] / grid))
+            values[step, column] = (reading + noise[step, column]) * grid
+            if held:
+                hold[column] = values[step, column]
+        if not silent[step]:
+            source = first + step
+        sources[step] = source
 
 
 @dataclass(frozen=True)
@@ -44,9 +82,9 @@ class Swellfish(Mechanism):
     Parameters
     ----------
     policy
-        A :class:`tidegate.policy.Swellfish` with its specifications. Each has a baseline secret that is relevant at
-        every step (``intervals="always"``, or every day from 00:00 to 24:00), since a step without noise would be
-        published as it is.
+        A :class:`tidegate.policy.Swellfish` with its specifications, which do not change while a log is written. Each has
+        a baseline secret that is relevant at every step (``intervals="always"``, or every day from 00:00 to 24:00), since
+        a step without noise would be published as it is.
     columns, grid, rounding
         As for every :class:`Mechanism`. Heights are multiples of the grid. With rounding="nearest" the policy's
         `allowance` is at least the grid for every column that a household touches.
@@ -55,7 +93,7 @@ class Swellfish(Mechanism):
         smaller. "optimal": the convex program over the whole horizon, never worse in mean squared error (for the
         windowed promise without δ).
     share
-        The part of every promise that this release may use, where several releases share one ledger (Theorem 5).
+        The part of every promise that this release may use, where there are several (Theorem 5).
     fill
         What stands in for a missing reading (NaN): "released" for the last released value, or a public number.
         None refuses missing readings.
@@ -64,7 +102,7 @@ class Swellfish(Mechanism):
         every baseline secret, a gap is hidden like the baseline event: filled steps get noise like all others. Only
         with a public number for `fill`: a released value lies as far from the true one as its noise says.
     experiment
-        Accepts specifications that were derived from recorded use; nothing of such a run protects anybody.
+        Accepts specifications that were derived from recorded use; nothing of such a stream protects anybody.
 
     Privacy
     -------
@@ -72,7 +110,7 @@ class Swellfish(Mechanism):
     each changed by at most Δ_t (the policy's "windowed" promise); with promise="joint" also one occurrence of every
     event at once, seen inside one hiding interval (Definitions 7 and 13 read literally; scale max A_s/ε_s,
     A_s = Σ p·min(T, |J ∩ J_s|), and the larger of both). docs/proofs/swellfish.md.
-    The ledger checks for every secret and every placement that Σ Δ_t/λ_t ≤ ε_s before noise is drawn. With δ, each
+    The account checks for every secret and every placement that Σ Δ_t/λ_t ≤ ε_s before noise is drawn. With δ, each
     placement is an optimal composition of T_s steps (Theorem 11 with the exact composition in place of the printed
     bound). Departures from the paper: Theorem 8's proof covers one placement only, so that is what is claimed by
     default; max T/ε replaces max T/min ε; a baseline secret is mandatory. Specifications are public. A missing reading
@@ -85,17 +123,15 @@ class Swellfish(Mechanism):
 
     Examples
     --------
+    >>> from tidegate.core.session import Session
     >>> from tidegate.policy import Secret, Specification, Swellfish as Policy
     >>> oven = Secret(3, 2, [(1, 4)], 1, "oven")
     >>> home = Secret(1, 1, "always", 1, "somebody is at home")
     >>> mechanism = Swellfish(Policy(specifications=[Specification((oven, home), "house 1")]))
     >>> mechanism.scales(1, 6).round(6).tolist()
     [8.0, 8.0, 8.0, 8.0, 1.0, 1.0]
-    >>> run = mechanism.start()
-    >>> run.push_batch([5, 8, 8, 5, 5, 5]).values.shape
+    >>> Session(mechanism).push_batch([5, 8, 8, 5, 5, 5]).values.shape
     (6, 1)
-    >>> print(run.ledger.verify())
-    ledger verified: 6 steps, every placement of every secret kept its promise (the fullest lost 100 % of its ε, ...)
 
     References
     ----------
@@ -283,9 +319,89 @@ class Swellfish(Mechanism):
         unit = f"{policy.unit()} (each at its own ε, the strictest at {show(min(levels))})"
         return Guarantee(type(self).__name__, policy, self.assumptions, unit=unit, budget=budget)
 
-    def start(self, ledger: Ledger | Path | str | None = None, state: bytes | None = None) -> SwellfishRun:
-        """Begin, or go on with, a run."""
-        return SwellfishRun(self, ledger, state)
+    # what a session asks -----------------------------------------------------------------------------------------
+
+    @property
+    def accepts_missing(self) -> bool:
+        """Whether a reading may be missing (NaN)."""
+        return self.fill is not None
+
+    def reader(self) -> ValueReader:
+        """Values of columns, of which some may be missing."""
+        clamp = None if self.clamp is None else Fraction(self.clamp)
+        return ValueReader(self.columns, Fraction(self.grid), self.rounding, clamp, self.accepts_missing)
+
+    def account(self) -> SecretsAccount:
+        """Judged by the secrets, not by windows alone."""
+        return SecretsAccount(self.secrets_policy, self.units)
+
+    def begin(self, first: int) -> State:
+        """Nothing was released."""
+        return State(np.zeros(self.columns), np.zeros(1, dtype=np.int64))
+
+    def public(self, state: State, first: int, count: int) -> Charges:
+        """The schedule is public. A step whose readings are all missing may cost less."""
+        return Charges(first, self._scheduled(first, count))
+
+    @cached_property
+    def _ahead(self) -> list[tuple[int, Integers]]:
+        """The first step of the schedule that was computed last, and its units: public, and remembered for speed."""
+        return [(1, np.zeros(0, dtype=np.int64))]
+
+    def _scheduled(self, first: int, count: int) -> Integers:
+        """What the schedule spends; steps after the horizon have one unit, and the account refuses them."""
+        begin, units = self._ahead[0]
+        if first < begin or first + count > begin + len(units):
+            horizon, last = self.policy.horizon, first + max(count, AHEAD) - 1
+            try:
+                known = self.plan.units(first, last if horizon is None else min(last, horizon))
+            except (OverflowError, ValueError):
+                raise InvalidInput(
+                    f"step {last} lies beyond the end of the calendar of the policy's secrets; open a new stream."
+                ) from None
+            units = np.concatenate([known, np.ones(max(0, count - len(known)), dtype=np.int64)])
+            begin, self._ahead[0] = first, (first, units)
+        return units[first - begin : first - begin + count].copy()
+
+    def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Measure every step that has a reading."""
+        count, grid = len(rows), float(Fraction(self.grid))
+        units = self._scheduled(first, count)
+        scales = self.plan.scales(units)
+        drawn = laplace(noise.source, STREAM, first, scales[:, np.newaxis], rows.shape)
+        status = np.full(count, int(Status.FRESH), dtype=np.int8)
+        source, shown = np.arange(first, first + count), scales * grid
+        gaps = rows == MISSING if self.accepts_missing else np.zeros((0, 0), dtype=np.bool_)
+        if gaps.any():
+            if not self.hides_gaps:  # a step that is missing altogether needs no noise
+                missing = gaps.all(axis=1)
+                units[missing], shown[missing], status[missing] = 0, 0.0, int(Status.APPROXIMATED)
+            values = self._filled(state, rows, drawn, gaps, status, source)
+        else:
+            values = (rows + drawn) * grid
+        if count and self.accepts_missing:
+            state.hold[:], state.source[0] = values[-1], source[-1]
+        return Output(values, status, source, shown, units)
+
+    def _filled(
+        self,
+        state: State,
+        rows: Matrix,
+        drawn: Integers,
+        gaps: npt.NDArray[np.bool_],
+        status: npt.NDArray[np.int8],
+        source: Integers,
+    ) -> Floats:
+        """Values whose gaps are filled from what was released before, or from a public number; writes `source`."""
+        released = self.fill == "released"
+        hold = state.hold.copy() if released else np.full(self.columns, float(Fraction(self.fill or 0)))
+        values = np.empty(rows.shape)
+        silent, grid = status == int(Status.APPROXIMATED), float(Fraction(self.grid))
+        fill_gaps(
+            np.where(gaps, 0, rows), drawn, gaps, silent, hold, released, grid,
+            int(source[0]), int(state.source[0]), values, source,
+        )  # fmt: skip
+        return values
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

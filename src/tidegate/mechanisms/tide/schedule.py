@@ -12,12 +12,23 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.exact import float_up, sqrt_up
-from tidegate.mechanisms.shared_noise import WORTH_IT, Sharing, drawable
-from tidegate.mechanisms.tide.kernels import loop
-from tidegate.mechanisms.tide.kernels.forecast import (
-    predicted_error,
-    predicted_silence,
-    predicted_smoothed,
+from tidegate.mechanisms.sharing import WORTH_IT, Sharing, drawable
+from tidegate.mechanisms.tide.forecast import predicted_error, predicted_silence, predicted_smoothed
+from tidegate.mechanisms.tide.plan import (
+    CHARGE,
+    CHOICE,
+    DUE,
+    EIGHTHS,
+    ENDLESS,
+    KNOWN_AS,
+    LAST_FIT,
+    LENGTH,
+    MEASUREMENTS,
+    REMAINDER,
+    SPAN,
+    STAGE,
+    VARIANCE,
+    next_gap,
 )
 from tidegate.noise import check_scale, variance_gaussian, variance_laplace
 from tidegate.structures.kernels import tracking as t
@@ -71,7 +82,7 @@ class Choices:
     shares
         k, the steps over which k gaps stretch, the units of one measurement or of one group, how many measurements a
         group has (0: each has noise of its own), how many of a semiorder a window may contain, of how many groups in
-        turn how many have one measurement more, and where the stairs of a semiorder are.
+        turn how many have one measurement more, and where the ramp of a semiorder is.
     scales
         The scale of Laplace noise with the same variance (with ρ the standard deviation), the variance, and the noise as
         the filter takes it; grid units.
@@ -79,7 +90,7 @@ class Choices:
         The law of each row whose measurements share noise.
     rows
         How many choices there are; the tables have them three times: as they are, for a first window whose budget pays
-        for the opening measurement, and for one that pays for a second one as well. Then follow the stairs of each
+        for the opening measurement, and for one that pays for a second one as well. Then follows the ramp of each
         semiorder, with one to seven eighths of its budget, and those two measurements.
     plain
         How many of the choices have Laplace noise: the first ones, one for each k.
@@ -106,7 +117,7 @@ class Choices:
     @cached_property
     def groups(self) -> int:
         """The most groups that a window can meet."""
-        costs = self.shares[self.shares[:, loop.LENGTH] > 0, loop.CHARGE]
+        costs = self.shares[self.shares[:, LENGTH] > 0, CHARGE]
         return self.units // int(costs.min()) if costs.size else 0
 
     def describe(self) -> list[Any]:
@@ -211,7 +222,7 @@ def choices(
         for number, choice in offered
         if all(
             drawable(Sharing(choice, sensitivity, each, copies))
-            for each in (least if choice.law == "cube" else epsilon / loop.EIGHTHS, most)
+            for each in (least if choice.law == "cube" else epsilon / EIGHTHS, most)
         )
     ]
     shares: list[tuple[int, ...]] = []
@@ -234,21 +245,21 @@ def choices(
             scales.append(own(sensitivity, epsilon * charge / units) if law is None else _shared_noise(law))
     for at, (_, choice) in enumerate(choices_of):
         if choice is not None and choice.law == "semiorder":
-            stairs = len(shares)
-            for eighths in range(1, loop.EIGHTHS):
-                charge = units * eighths // loop.EIGHTHS
+            ramp = len(shares)
+            for eighths in range(1, EIGHTHS):
+                charge = units * eighths // EIGHTHS
                 law = Sharing(choice, sensitivity, epsilon * charge / units, copies)
                 laws.append(law)
                 shares.append((*shares[at][:2], charge, *shares[at][3:]))
                 scales.append(_shared_noise(law))
-            shares[at] = (*shares[at][:-1], stairs)
+            shares[at] = (*shares[at][:-1], ramp)
     for share in (opening, second):
         charge = int(share * units) or units // window
         laws.append(None)
         shares.append((window, window, charge, *_shape(None)))
         scales.append(own(sensitivity, epsilon * charge / units))
     dense = [0, *(at for at, (number, _) in enumerate(choices_of) if number == window)]
-    lasting = [at for at in dense if shares[at][loop.LENGTH] < loop.ENDLESS]
+    lasting = [at for at in dense if shares[at][LENGTH] < ENDLESS]
     return Choices(
         units,
         np.array(shares, dtype=np.int64),
@@ -256,7 +267,7 @@ def choices(
         tuple(laws),
         len(choices_of),
         len(numbers),
-        min(lasting, key=lambda at: scales[at][loop.VARIANCE]),
+        min(lasting, key=lambda at: scales[at][VARIANCE]),
         gaussian,
     )
 
@@ -268,7 +279,7 @@ def _shape(choice: Choice | None) -> tuple[int, int, int, int, int]:
     if choice.law == "cube":
         least = min(choice.lengths)
         return least, 0, len(choice.lengths), sum(length > least for length in choice.lengths), 0
-    return loop.ENDLESS, choice.width * choice.share, 1, 0, 0
+    return ENDLESS, choice.width * choice.share, 1, 0, 0
 
 
 def _laplace_noise(sensitivity: int, epsilon: Fraction) -> tuple[float, float, float]:
@@ -321,17 +332,17 @@ def _shared_choices(
 
 
 def choose(tables: Choices, tracker: Tracker, age: int, present: int, horizon: int, smoothed: bool) -> int:
-    """The choice with the least error that the fitted model predicts for the coming steps, after `age` steps of a run."""
+    """The choice with the least error that the fitted model predicts for the coming steps, after `age` steps."""
     memory, structure = tracker.memory, tracker.structure
     kinds, counts = np.unique(memory["kind"], return_counts=True)
     weights = counts / len(memory["kind"])
     scratch = np.zeros((structure.states, structure.states))
     shares, plain = tables.shares[: tables.rows], tables.plain
-    gaps = shares[:, loop.SPAN] / shares[:, loop.MEASUREMENTS]
-    variance = tables.scales[: tables.rows, loop.VARIANCE]
-    heard_as = -variance if tables.gaussian else tables.scales[: tables.rows, loop.KNOWN_AS]
-    endless = shares[:, loop.LENGTH] == loop.ENDLESS
-    window = int(shares[0, loop.MEASUREMENTS])
+    gaps = shares[:, SPAN] / shares[:, MEASUREMENTS]
+    variance = tables.scales[: tables.rows, VARIANCE]
+    heard_as = -variance if tables.gaussian else tables.scales[: tables.rows, KNOWN_AS]
+    endless = shares[:, LENGTH] == ENDLESS
+    window = int(shares[0, MEASUREMENTS])
     size = tracker.size
     shortest = min(structure.periods, default=0.0)
     if not size.visible:
@@ -339,8 +350,8 @@ def choose(tables: Choices, tracker: Tracker, age: int, present: int, horizon: i
         # many weak ones find soon whatever is worse to miss than plain noise is to release
         watched = age < min(shortest or FAMILIAR, 2 * window)
         blind = max(1.0, min(shortest, window) / PHASES if watched else age / BOLDNESS)
-        number = shares[np.flatnonzero(gaps[:plain] <= blind)[-1], loop.MEASUREMENTS]
-        same = np.flatnonzero((shares[:, loop.MEASUREMENTS] == number) & ~endless)
+        number = shares[np.flatnonzero(gaps[:plain] <= blind)[-1], MEASUREMENTS]
+        same = np.flatnonzero((shares[:, MEASUREMENTS] == number) & ~endless)
         return int(same[np.argmin(variance[same])])
     useful = np.append(np.flatnonzero(variance[:plain] <= USELESS * size.square), plain - 1)[0]
     skipped = gaps[useful] if age > shortest else min(gaps[useful], shortest / PHASES)
@@ -369,7 +380,7 @@ def choose(tables: Choices, tracker: Tracker, age: int, present: int, horizon: i
 
     # a semiorder begins with a window in which it has not yet all of its budget, and one in which nothing is measured
     # comes after it: it has to be worth that
-    dense = shares[:, loop.MEASUREMENTS] == window
+    dense = shares[:, MEASUREMENTS] == window
     settled = np.where(dense, 1, SETTLED) * window
     between = silence() if endless[present] else 0.0
     allowed = [
@@ -398,27 +409,25 @@ def choose(tables: Choices, tracker: Tracker, age: int, present: int, horizon: i
 def replan(
     tables: Choices, tracker: Tracker, plan: npt.NDArray[np.int64], window: int, smoothed: bool, origin: int
 ) -> None:
-    """Choose again after new estimates, and move the next measurement; the run has seen the steps after `origin`."""
+    """Choose again after new estimates, and move the next measurement; the stream began after `origin`."""
     step = int(tracker.memory["clock"][t.LAST])
     opening = len(tables.shares) - 2
     if tables.rows > 1:
-        before = int(plan[loop.CHOICE])
-        number, span = tables.shares[before, loop.MEASUREMENTS], tables.shares[before, loop.SPAN]
+        before = int(plan[CHOICE])
+        number, span = tables.shares[before, MEASUREMENTS], tables.shares[before, SPAN]
         enough = max(ENOUGH, int(GAPS * span // number))
         horizon = min(WINDOWS_AHEAD * window, HORIZON, enough)
         chosen = choose(tables, tracker, step - origin, before, horizon, smoothed)
         if chosen != before:
-            number = int(tables.shares[chosen, loop.MEASUREMENTS])
+            number = int(tables.shares[chosen, MEASUREMENTS])
             # much stronger measurements begin at once if the window has budget to spare, else as soon as it has;
             # to others one goes over with a long first gap: choices that change to and fro must not waste budget
-            stronger = EARLIER * number <= tables.shares[before, loop.MEASUREMENTS]
-            plan[loop.CHOICE], plan[loop.REMAINDER] = chosen, number - 1
-            sliding = (
-                loop.ENDLESS in tables.shares[[before, chosen], loop.LENGTH]
-            )  # then nothing is left anyway
+            stronger = EARLIER * number <= tables.shares[before, MEASUREMENTS]
+            plan[CHOICE], plan[REMAINDER] = chosen, number - 1
+            sliding = ENDLESS in tables.shares[[before, chosen], LENGTH]  # then nothing is left anyway
             at_once = stronger or sliding
-            plan[loop.DUE] = step + (1 if at_once else loop.next_gap(tables.shares, chosen, plan))
-    opened = tracker.count == 1 and tables.shares[opening, loop.CHARGE] > tables.shares[0, loop.CHARGE]
+            plan[DUE] = step + (1 if at_once else next_gap(tables.shares, chosen, plan))
+    opened = tracker.count == 1 and tables.shares[opening, CHARGE] > tables.shares[0, CHARGE]
     if opened and not tracker.structure.periods and not tracker.size.visible:
-        plan[loop.STAGE], plan[loop.DUE] = 1, step + 1
-    plan[loop.LAST_FIT] = tracker.count
+        plan[STAGE], plan[DUE] = 1, step + 1
+    plan[LAST_FIT] = tracker.count

@@ -1,29 +1,52 @@
-"""Budget Absorption (BA): skipped steps leave their budget to the next publication."""
+"""Budget Absorption (BA; Kellaris et al. 2014, Figure 4): skipped steps leave their budget to the next publication."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from tidegate.compiled import lean
+from tidegate.core.charges import Integers
+from tidegate.core.mechanism import Matrix, Output
+from tidegate.core.rows import DONE, RowNoise, draw_row
+from tidegate.mechanisms.kernels.publication_scale import publication_scale
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.w_event.kernels import ABSORPTION
 from tidegate.mechanisms.w_event.pan_private import SINGLE
-from tidegate.mechanisms.w_event.publishing import Publishing
+from tidegate.mechanisms.w_event.publishing import (
+    APPROXIMATED,
+    NULLIFIED,
+    WIDEST,
+    Constants,
+    Published,
+    Publishing,
+    Work,
+    choose,
+    publish,
+    write,
+)
 from tidegate.policy import Event, WEvent
 
+LATEST, TAKEN = 0, 1  # positions in `State.memory`
 
-def shares_offered(step: int, latest: int, taken: int, window: int) -> int:
-    """The rule of the paper in whole shares: how many a publication at this step would spend; 0: the step is nullified.
+
+class State(NamedTuple):
+    """All that is carried from step to step. It is released, but for the law's part."""
+
+    memory: Any  # l and n_l: the step and the shares of the last publication
+    published: Published
+    tests: Any  # SECRET: the law that the tests share; empty for Laplace noise
+
+
+@lean
+def shares_offered(step: int, latest: int, taken: int, window: int) -> Any:
+    """Lines 4 to 8 in whole shares: how many a publication at this step would spend; 0: the step is nullified.
 
     The last publication, at step l, spent n_l shares: its own, and those of steps that were skipped before it or come
     after it. The n_l − 1 steps after it repay them, and are nullified. A step i that is not absorbs the shares that
     nobody has used since, n = min(i − l − n_l + 1, w). Before the first publication l = 0 and n_l = 1.
-
-    The compiled loop has the same rule and is compared with this one.
 
     Parameters
     ----------
@@ -36,13 +59,48 @@ def shares_offered(step: int, latest: int, taken: int, window: int) -> int:
 
     Examples
     --------
-    >>> [shares_offered(step, latest=10, taken=3, window=4) for step in range(11, 19)]
+    >>> [int(shares_offered(step, 10, 3, 4)) for step in range(11, 19)]
     [0, 0, 1, 2, 3, 4, 4, 4]
     """
     waited = step - latest
-    if waited <= taken - 1:
-        return 0
-    return min(waited - taken + 1, window)
+    return 0 if waited <= taken - 1 else min(waited - taken + 1, window)
+
+
+@lean
+def absorb(
+    rows: Any,
+    begin: int,
+    first: int,
+    constants: Any,
+    tests: Any,
+    pool: Any,
+    slot: Any,
+    memory: Any,
+    published: Any,
+    work: Any,
+    out: Any,
+) -> Any:
+    """Release rows[begin:]; returns (index, what is wanted). A step writes nothing before it has its noise."""
+    constants, published, work, out = Constants(*constants), Published(*published), Work(*work), Output(*out)
+    for index in range(begin, rows.shape[0]):
+        step, row = first + index, rows[index]
+        shares = shares_offered(step, memory[LATEST], memory[TAKEN], constants.window)
+        amount, chosen = shares * constants.share, 0
+        if amount > 0 and constants.whole <= WIDEST * amount:
+            limit = np.nextafter(
+                constants.whole / amount, np.inf
+            )  # at least the scale that a publication has
+            chosen = choose(row, tests[index], limit, constants, published, work)
+        if chosen:
+            scale = publication_scale(constants.whole, amount)
+            wanted = draw_row(pool, slot, step, scale)
+            if wanted != DONE:
+                return index, wanted
+            publish(row, slot.row, step, scale, constants, published, work)
+            memory[LATEST], memory[TAKEN] = step, shares
+        units = constants.test + (amount if chosen else 0)
+        write(out, index, chosen, APPROXIMATED if shares else NULLIFIED, units, constants, published)
+    return rows.shape[0], DONE
 
 
 @dataclass(frozen=True)
@@ -57,18 +115,18 @@ class BudgetAbsorption(Publishing):
     ----------
     policy, columns, grid, rounding
         As for every :class:`Mechanism`.
-    dissimilarity, groups, regroup_every, shift, pan_private, calibration, step_columns, noise
+    dissimilarity, groups, regroup_every, shift, pan_private, step_columns, noise
         As for :class:`Publishing`.
 
     Privacy
     -------
     Unit and neighbours: the policy's (w-event, or event level as w = 1). Half of ε pays for the dissimilarities,
-    ε/(2w) at each step, or for all of a window together where they share noise (docs/noise.md); the other half is counted
-    in whole units u = ε/(2w): a publication spends n·u. Any w
+    ε/(2w) at each step, or for all of a window together where they share noise (docs/mechanisms/noise.md); the other
+    half is counted in whole units u = ε/(2w): a publication spends n·u. Any w
     consecutive steps publish at most w·u (w-event paper, Theorem 5, proved for the integer rule in
     docs/proofs/budget_absorption.md).
     Departures from the paper: the budget in line 5 is that of the LAST publication, as the prose says (read
-    literally, with ``calibration="paper"``, it loses up to 1.5 ε); counted in integers, because in floating point the
+    literally, it loses up to 1.5 ε); counted in integers, because in floating point the
     number of nullified steps can be off by one; a row that may change column has Δ = 2; before the first
     publication the release is 0. Groups of columns share one account (independent ones lose up to (w/2 + ½)ε).
 
@@ -78,18 +136,15 @@ class BudgetAbsorption(Publishing):
 
     Examples
     --------
-    >>> run = BudgetAbsorption(WEvent(epsilon="1", w=120), columns=3).start()
-    >>> releases = run.push_batch(np.full((500, 3), 40))
-    >>> releases.values.shape, run.ledger.verify().ok
-    ((500, 3), True)
+    >>> from tidegate.core.session import Session
+    >>> session = Session(BudgetAbsorption(WEvent(epsilon="1", w=120), columns=3))
+    >>> session.push_batch(np.full((500, 3), 40)).values.shape
+    (500, 3)
 
     References
     ----------
     Kellaris, Papadopoulos, Xiao, Papadias: Differentially private event sequences over infinite streams. PVLDB 2014.
     """
-
-    kind: ClassVar[int] = ABSORPTION
-    calibrations: ClassVar[tuple[str, ...]] = ("sound", "paper", "paper-float")
 
     @property
     def separate_shares(self) -> tuple[int, int, int]:
@@ -99,38 +154,51 @@ class BudgetAbsorption(Publishing):
             return 4 * w, 2, w
         if not self.shift:
             return 2 * w, 1, w
-        if (
-            self.calibration == "paper"
-        ):  # ε/d for each test, but the pool is not re-budgeted: it takes all of ε
-            return d * w, w, d * w
         return d * w, w, (d - w) * w
 
     @property
     def reserve(self) -> int:
         """An unnoticed intrusion costs at most the w shares of one publication: one share a step."""
-        return 1 if self.pan_private == SINGLE and self.enforced else 0
+        return 1 if self.pan_private == SINGLE else 0
 
-    def repaid(self) -> npt.NDArray[np.int64]:
-        """Line 5 read literally never repays; in floating point ε_{l,2}/(ε/2w) − 1 may be one short."""
-        if self.calibration == "paper" and self.group_count == 1 and not self.shift and not self.pan_private:
-            return np.ones(self.window + 1, dtype=np.int64)
-        if self.calibration == "paper-float":
-            shares = np.arange(self.window + 1)
-            share = float(self.policy.budget.total) / (2 * self.window)
-            return np.maximum((share * shares / share - 1).astype(np.int64) + 1, 1)
-        return super().repaid()
+    def begin_one(self, first: int) -> State:
+        """Nothing was published: l is the step before, and n_l = 1."""
+        return State(np.array([first - 1, 1]), self.nothing_published(first), self.begin_shared())
 
-    def printed_loss(self) -> Fraction | None:
-        """How many times ε the printed calibration loses."""
-        if self.calibration == "paper-float":
-            return Fraction(9, 8)
-        if self.pan_private:
-            return None
-        if self.shift:
-            return 1 + Fraction(self.window, self.columns)
-        if self.group_count > 1:
-            return Fraction(self.window + 1, 2)
-        return Fraction(3 * self.window - 1, 2 * self.window)
+    def offered(self, state: State, step: int) -> int:
+        """The shares that were left to this step, as units."""
+        latest, taken = state.memory.tolist()
+        shares = int(shares_offered(step, latest, taken, self.window))
+        return shares * (self.shares[2] // self.window) if shares else -1
+
+    def note(self, state: State, step: int, amount: int) -> None:
+        """l and n_l."""
+        if amount:
+            state.memory[:] = step, amount // (self.shares[2] // self.window)
+
+    def run(
+        self,
+        rows: Matrix,
+        first: int,
+        constants: Constants,
+        tests: Integers,
+        noise: RowNoise,
+        state: State,
+        work: Work,
+        out: Output,
+    ) -> None:
+        """Call the loop until all steps are released."""
+        fixed = (
+            first,
+            constants[:],
+            tests,
+            noise.pool,
+            noise.slots[0],
+            state.memory,
+            state.published[:],
+            work[:],
+        )
+        noise.run_loop(lambda begin: absorb(rows, begin, *fixed, out[:5]), first)
 
     def error_bound(self, absorbed: float, nullified_error: float = 0.0) -> float:
         """Theorem 7: a bound on the mean absolute error of a column per step.

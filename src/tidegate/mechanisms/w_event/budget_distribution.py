@@ -1,40 +1,107 @@
-"""Budget Distribution (BD): each publication takes half of what the window has left."""
+"""Budget Distribution (BD; Kellaris et al. 2014, Figure 3): each publication takes half of what the window has left."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from tidegate.compiled import lean
+from tidegate.core.charges import Integers
+from tidegate.core.mechanism import Matrix, Output
+from tidegate.core.rows import DONE, RowNoise, draw_row
+from tidegate.core.spent import Spent
+from tidegate.mechanisms.kernels.publication_scale import publication_scale
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.w_event.kernels import DISTRIBUTION
 from tidegate.mechanisms.w_event.pan_private import SINGLE
-from tidegate.mechanisms.w_event.publishing import Publishing
+from tidegate.mechanisms.w_event.publishing import (
+    APPROXIMATED,
+    WIDEST,
+    Constants,
+    Published,
+    Publishing,
+    Work,
+    choose,
+    publish,
+    write,
+)
 from tidegate.policy import Event, WEvent
 
 FINENESS = 30  # binary places of a publication's share of the pool
 
 
-def units_offered(published: Sequence[int], pool: int) -> int:
-    """The rule of the paper in whole units: how many a publication would spend; 0: it is skipped.
+class State(NamedTuple):
+    """All that is carried from step to step. It is released, but for the law's part."""
+
+    spent: Spent  # what the steps of the last window were charged: their tests and publications
+    published: Published
+    tests: Any  # SECRET: the law that the tests share; empty for Laplace noise
+
+
+@lean
+def units_offered(spent: int, pool: int) -> Any:
+    """Lines 4 and 5 in whole units: how many a publication would spend; 0: it is skipped.
 
     Half of what the w − 1 steps before have left of the window's pool, rounded down. What leaves the window is there
-    again. The compiled loop has the same rule and is compared with this one.
+    again.
 
     Parameters
     ----------
-    published
-        What each of the last w − 1 steps spent on its publication.
+    spent
+        What the publications of the last w − 1 steps have spent.
     pool
         What the publications of a window may spend.
 
     Examples
     --------
-    >>> units_offered([], pool=64), units_offered([32, 0, 16], pool=64), units_offered([0, 16, 8], pool=64)
-    (32, 8, 20)
+    >>> [int(units_offered(spent, 64)) for spent in (0, 32 + 0 + 16, 0 + 16 + 8)]
+    [32, 8, 20]
     """
-    return (pool - sum(published)) // 2
+    return (pool - spent) // 2
+
+
+@lean
+def distribute(
+    rows: Any,
+    begin: int,
+    first: int,
+    constants: Any,
+    tests: Any,
+    pool: Any,
+    slot: Any,
+    ring: Any,
+    total: Any,
+    published: Any,
+    work: Any,
+    out: Any,
+) -> Any:
+    """Release rows[begin:]; returns (index, what is wanted). A step writes nothing before it has its noise.
+
+    `ring` has the publications of the last w steps, by step modulo w, and `total` their sum.
+    """
+    constants, published, work, out = Constants(*constants), Published(*published), Work(*work), Output(*out)
+    window = constants.window
+    for index in range(begin, rows.shape[0]):
+        step, row = first + index, rows[index]
+        amount, chosen = units_offered(total[0] - ring[step % window], constants.pool), 0
+        if amount > 0 and constants.whole <= WIDEST * amount:
+            limit = np.nextafter(
+                constants.whole / amount, np.inf
+            )  # at least the scale that a publication has
+            chosen = choose(row, tests[index], limit, constants, published, work)
+        if chosen:
+            scale = publication_scale(constants.whole, amount)
+            wanted = draw_row(pool, slot, step, scale)
+            if wanted != DONE:
+                return index, wanted
+            publish(row, slot.row, step, scale, constants, published, work)
+        spends = amount if chosen else 0
+        total[0] += spends - ring[step % window]
+        ring[step % window] = spends
+        write(out, index, chosen, APPROXIMATED, constants.test + spends, constants, published)
+    return rows.shape[0], DONE
 
 
 @dataclass(frozen=True)
@@ -50,16 +117,16 @@ class BudgetDistribution(Publishing):
     ----------
     policy, columns, grid, rounding
         As for every :class:`Mechanism`.
-    dissimilarity, groups, regroup_every, shift, pan_private, calibration, step_columns, noise
+    dissimilarity, groups, regroup_every, shift, pan_private, step_columns, noise
         As for :class:`Publishing`.
 
     Privacy
     -------
     Unit and neighbours: the policy's (w-event, or event level as w = 1). Half of ε pays for the dissimilarities,
-    ε/(2w) at each step, or for all of a window together where they share noise (docs/noise.md); a publication at step i
-    spends half of ε/2 minus what the last w − 1 steps spent, so the window's
+    ε/(2w) at each step, or for all of a window together where they share noise (docs/mechanisms/noise.md); a
+    publication at step i spends half of ε/2 minus what the last w − 1 steps spent, so the window's
     publications never exceed ε/2 (w-event paper, Theorem 4; docs/proofs/budget_distribution.md).
-    Departures from the paper: the half is rounded DOWN to a unit of the ledger, because exact denominators double with
+    Departures from the paper: the half is rounded DOWN to a unit of the account, because exact denominators double with
     each publication, and a publication that rounds to nothing is skipped; a row that may change column has
     Δ = 2; before the first publication the release is 0. Groups of columns share one pool.
 
@@ -70,43 +137,85 @@ class BudgetDistribution(Publishing):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> run = BudgetDistribution(WEvent(epsilon="1", w=120), columns=3).start()
-    >>> releases = run.push_batch(np.full((500, 3), 40))
-    >>> releases.values.shape, run.ledger.verify().ok
-    ((500, 3), True)
+    >>> from tidegate.core.session import Session
+    >>> session = Session(BudgetDistribution(WEvent(epsilon="1", w=120), columns=3))
+    >>> session.push_batch(np.full((500, 3), 40)).values.shape
+    (500, 3)
 
     References
     ----------
     Kellaris, Papadopoulos, Xiao, Papadias: Differentially private event sequences over infinite streams. PVLDB 2014.
     """
 
-    kind: ClassVar[int] = DISTRIBUTION
-
     @property
     def separate_shares(self) -> tuple[int, int, int]:
         """`shares` where every test is charged for itself."""
         w, d = self.window, self.columns
-        if self.pan_private == SINGLE:  # a pool of ε/3 (printed: ε/2), and ε/6 kept for the intrusion
+        if self.pan_private == SINGLE:  # a pool of ε/3, and ε/6 kept for the intrusion
             fine = 1 << max(0, min(FINENESS, 46 - w.bit_length()))
-            return 6 * w * fine, 3 * fine, (2 if self.enforced else 3) * w * fine
+            return 6 * w * fine, 3 * fine, 2 * w * fine
         if not self.shift:
             fine = 1 << max(0, min(FINENESS, 48 - w.bit_length()))
             return 2 * w * fine, fine, w * fine
         fine = 1 << max(0, min(FINENESS, 48 - d.bit_length()))
-        pool = d if self.calibration == "paper" else d - w  # printed: the pool is not re-budgeted
-        return d * fine, fine, pool * fine
+        return d * fine, fine, (d - w) * fine
 
     @property
     def reserve(self) -> int:
         """An unnoticed intrusion costs at most half of the pool: as much in every window, spread over its steps."""
-        return self.shares[2] // (2 * self.window) if self.pan_private == SINGLE and self.enforced else 0
+        return self.shares[2] // (2 * self.window) if self.pan_private == SINGLE else 0
 
-    def printed_loss(self) -> Fraction | None:
-        """How many times ε the printed calibration loses."""
-        if self.pan_private == SINGLE:
-            return Fraction(7, 6)
-        return 1 + Fraction(self.window, self.columns) if self.shift else None
+    def begin_one(self, first: int) -> State:
+        """Nothing was published."""
+        return State(Spent(self.window), self.nothing_published(first), self.begin_shared())
+
+    def resume(self, state: Any, step: int, recent: Integers) -> None:
+        """Publications of the last window, from its charges: a step that published paid more than its test."""
+        if self.parts:
+            for (_, one), own, units in zip(self.parts, state, recent.T, strict=True):
+                one.resume(own, step, units)
+            return
+        spent = state.rule.spent if self.pan_private else state.spent
+        spent.fill(step, np.maximum(recent - self.fixed_units, 0))
+
+    def offered(self, state: State, step: int) -> int:
+        """Half of what the window has left."""
+        state.spent.move_to(step)
+        ring, total = state.spent.ring, state.spent.total
+        return int(units_offered(int(total[0] - ring[step % self.window]), self.shares[2]))
+
+    def note(self, state: State, step: int, amount: int) -> None:
+        """What the last w steps have published."""
+        spent, at = state.spent, step % self.window
+        spent.total[0] += amount - spent.ring[at]
+        spent.ring[at], spent.step = amount, step
+
+    def run(
+        self,
+        rows: Matrix,
+        first: int,
+        constants: Constants,
+        tests: Integers,
+        noise: RowNoise,
+        state: State,
+        work: Work,
+        out: Output,
+    ) -> None:
+        """Call the loop until all steps are released."""
+        spent = state.spent
+        spent.move_to(first)
+        fixed = (
+            first,
+            constants[:],
+            tests,
+            noise.pool,
+            noise.slots[0],
+            spent.ring,
+            spent.total,
+            state.published[:],
+        )
+        noise.run_loop(lambda begin: distribute(rows, begin, *fixed, work[:], out[:5]), first)
+        spent.step = first + len(rows) - 1
 
     def error_bound(self, publications: int) -> float:
         """Theorem 6: a bound on the mean absolute error of a column per step.

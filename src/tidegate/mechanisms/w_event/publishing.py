@@ -1,4 +1,7 @@
-"""What Budget Distribution and Budget Absorption share: test the dissimilarity, then publish or approximate."""
+"""What Budget Distribution and Budget Absorption share: column groups that are compared with their last publication.
+
+The budget rule of each, and its loop over steps, stand in a file of its own; M_1 and M_2 of the paper are here.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,146 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.errors import InvalidParameter
+from tidegate.compiled import lean
+from tidegate.core.account import Account
+from tidegate.core.charges import NO_SPANS, Charges, Integers
+from tidegate.core.mechanism import Matrix, Output, empty_output
+from tidegate.core.parallel_account import ParallelAccount
+from tidegate.core.rows import Draws, RowNoise
+from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import float_up, one_of, whole
-from tidegate.ledger import Ledger
 from tidegate.mechanisms.losses import Floats, noise_losses, policy_change
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.mechanisms.shared_noise import SharingMechanism
-from tidegate.mechanisms.w_event import kernels as loop
-from tidegate.mechanisms.w_event.column_groups import GroupedRun
-from tidegate.mechanisms.w_event.dissimilarity import BUILT_IN, L1, Dissimilarity
-from tidegate.mechanisms.w_event.pan_private import ANNOUNCED, SINGLE, PanPrivateRun
-from tidegate.mechanisms.w_event.publishing_run import PublishingRun
-from tidegate.noise import Law
+from tidegate.mechanisms.sharing import SharingMechanism
+from tidegate.mechanisms.w_event import column_groups, pan_private
+from tidegate.mechanisms.w_event.dissimilarity import BUILT_IN, Dissimilarity
+from tidegate.mechanisms.w_event.dissimilarity import L1 as SUMMED
+from tidegate.mechanisms.w_event.pan_private import ANNOUNCED, SINGLE
+from tidegate.noise import Law, laplace
 from tidegate.noise.law import AnyLaw, SpreadLaw
 from tidegate.policy import Event, Policy, WEvent
 from tidegate.releases import Releases
 
-LONGEST_SHARED = (
-    2**12
-)  # steps of a window whose tests share noise: their units fit beside those of publications
+FRESH, APPROXIMATED, NULLIFIED, PARTIAL = 1, 2, 3, 5  # as in `releases.Status`
+L1, LARGEST, GIVEN = 0, 1, 2  # which dissimilarity; GIVEN: the caller has computed the scores
+MOST = 2**61  # of a score, so that sums stay within 64 bits; cutting it off does not raise its sensitivity
+FURTHEST = 2**54  # of a published value, in grid units
+WIDEST = 2.0**55  # of a publication's scale; one with less budget is skipped
+LONGEST_SHARED = 2**12  # steps of a window whose tests share noise: units fit beside those of publications
+TESTS = "dissimilarity"  # the stream of the tests' noise
+
+
+class Published(NamedTuple):
+    """What was published; all of it is released."""
+
+    last: Any  # o_l: what was last published of each column, in grid units
+    source: Any  # of each column group: the step of its last publication
+    scales: Any  # and its noise scale, in the unit of the values
+    group_of: Any  # the group of each column
+    squares: Any  # of each column: squared releases since groups were formed; empty where they stay
+    since: Any  # the last step before they were formed
+
+
+class Constants(NamedTuple):
+    """Functions of the configuration alone."""
+
+    window: int  # w
+    test: int  # units of one test; 0 where spans pay for tests
+    share: int  # Budget Absorption: units of one share, ε/(2w)
+    pool: int  # Budget Distribution: units that the publications of a window share
+    whole: float  # a publication of n units has noise of the scale whole/n
+    grid: float
+    measure: int  # which dissimilarity
+    expected: Any  # of each column group: the score that noise of scale 1 causes by itself
+
+
+class Work(NamedTuple):
+    """Room that a step needs."""
+
+    chosen: Any  # of each column group: whether it is published
+    scores: Any  # and its dissimilarity
+
+
+@lean
+def choose(row: Any, tests: Any, limit: float, constants: Any, published: Any, work: Any) -> Any:
+    """M_1: how many column groups differ from their last publication by more than noise of scale `limit` would."""
+    scores, last, group_of = work.scores, published.last, published.group_of
+    if constants.measure != GIVEN:
+        scores[:] = 0
+    if constants.measure == L1:
+        for start in range(0, row.size, 64):  # 64 differences below 2^55 cannot leave 64 bits
+            stop = min(start + 64, row.size)
+            if scores.size == 1:
+                # parts, because vector instructions need places that surely count from the beginning
+                now, before, piece = row[start:stop], last[start:stop], np.int64(0)
+                for column in range(now.size):
+                    piece += abs(now[column] - before[column])
+                scores[0] = min(scores[0] + piece, MOST)
+            else:
+                for column in range(start, stop):
+                    group = group_of[column]
+                    scores[group] = min(scores[group] + abs(row[column] - last[column]), MOST)
+    elif constants.measure == LARGEST:
+        for column in range(row.size):
+            group = group_of[column]
+            scores[group] = max(scores[group], abs(row[column] - last[column]))
+    chosen = 0
+    for group in range(scores.size):
+        work.chosen[group] = scores[group] + tests[group] > constants.expected[group] * limit
+        chosen += work.chosen[group]
+    return chosen
+
+
+@lean
+def publish(row: Any, noise: Any, step: int, scale: float, constants: Any, published: Any, work: Any) -> None:
+    """M_2: overwrite what was last published of the chosen column groups."""
+    last, source = published.last, published.source
+    if source.size == 1:
+        for column in range(row.size):
+            last[column] = min(max(row[column] + noise[column], -FURTHEST), FURTHEST)
+    else:
+        _publish_groups(row, noise, step, constants, published, work)
+    for group in range(source.size):
+        if work.chosen[group]:
+            source[group], published.scales[group] = step, scale * constants.grid
+
+
+@lean
+def _publish_groups(row: Any, noise: Any, step: int, constants: Any, published: Any, work: Any) -> None:
+    """Overwrite the columns of the chosen groups, where there are several."""
+    last, source, group_of = published.last, published.source, published.group_of
+    for column in range(row.size):
+        group = group_of[column]
+        if work.chosen[group]:
+            if published.squares.size:  # how large the value was that is now replaced, for each step it stood
+                stood = step - max(source[group], published.since[0])
+                published.squares[column] += (last[column] * constants.grid) ** 2 * stood
+            last[column] = min(max(row[column] + noise[column], -FURTHEST), FURTHEST)
+
+
+@lean
+def write(
+    out: Any, index: int, chosen: int, skipped: int, units: int, constants: Any, published: Any
+) -> None:
+    """What the step releases: the last publication; `skipped` is the status of a step that publishes nothing."""
+    source, scales, groups = published.source, published.scales, published.source.size
+    out.status[index] = FRESH if chosen == groups else PARTIAL if chosen else skipped
+    out.source[index], out.scale[index] = source[0], scales[0]
+    for group in range(1, groups):
+        out.source[index] = max(out.source[index], source[group])
+        out.scale[index] = max(out.scale[index], scales[group])
+    if chosen or index == 0:
+        for column in range(published.last.size):
+            out.values[index, column] = published.last[column] * constants.grid
+    else:  # as before: a copy costs less than to convert it again
+        for column in range(published.last.size):
+            out.values[index, column] = out.values[index - 1, column]
+    out.units[index] = units
 
 
 @dataclass(frozen=True)
@@ -56,14 +174,12 @@ class Publishing(SharingMechanism):
     pan_private
         None; "single": the state may be seen once, unannounced; "announced": it may be seen any number of times, and
         each intrusion is announced to the run. Not together with groups, shift or a dissimilarity of one's own.
-    calibration
-        "sound", or "paper" for the printed variant, which is not private (see docs/proofs).
     step_columns
         The number of columns of the whole step, where this is the instance of one group of them: a replaced unit may
         leave one group for another, so each counts with what it can change in all. By default `columns`.
     noise
-        Of the dissimilarities: "auto" for the best law that the tests of a window can share (docs/noise.md), "laplace"
-        for noise of its own at each, as in the paper, "cube" or "semiorder" for this law. Publications have
+        Of the dissimilarities: "auto" for the best law that the tests of a window can share (docs/mechanisms/noise.md),
+        "laplace" for noise of its own at each, as in the paper, "cube" or "semiorder" for this law. Publications have
         Laplace noise.
     """
 
@@ -72,7 +188,6 @@ class Publishing(SharingMechanism):
     regroup_every: int | None = None
     shift: bool = False
     pan_private: str | None = None
-    calibration: str = "sound"
     step_columns: int | None = None
 
     plain: ClassVar[bool] = True
@@ -80,14 +195,12 @@ class Publishing(SharingMechanism):
     needs_room: ClassVar[bool] = True  # a refusal would tell what it decided on raw data
     columns_apart: ClassVar[bool] = False  # they are published together
     supports: ClassVar[tuple[type[Policy], ...]] = (WEvent, Event)
-    kind: ClassVar[int] = loop.ABSORPTION
-    calibrations: ClassVar[tuple[str, ...]] = ("sound", "paper")
 
     def validate(self) -> None:
-        """Check dissimilarity, groups, shift and calibration."""
+        """Check dissimilarity, groups and shift."""
         put = object.__setattr__
         if isinstance(self.dissimilarity, str):
-            one_of("dissimilarity", self.dissimilarity, BUILT_IN, f"write {L1.name!r}")
+            one_of("dissimilarity", self.dissimilarity, BUILT_IN, f"write {SUMMED.name!r}")
             put(self, "dissimilarity", BUILT_IN[self.dissimilarity])
         self._validate_groups()
         if self.step_columns is not None:
@@ -117,14 +230,13 @@ class Publishing(SharingMechanism):
                 "'refuse' with pan_private",
                 "round each contribution to the grid before it arrives: rounding each of them here would add up",
             )
-        if self.pan_private and (self.groups is not None or self.shift or self.measure is not L1):
+        if self.pan_private and (self.groups is not None or self.shift or self.measure is not SUMMED):
             raise InvalidParameter(
                 "pan_private",
                 self.pan_private,
                 "None with groups, shift or another dissimilarity",
                 "choose one of them: their noised state has not been worked out together",
             )
-        one_of("calibration", self.calibration, self.calibrations)
         if self.units >= 2**50 or self.score_scale > 2**50 or self.whole_scale > 2**55:
             raise InvalidParameter(
                 "w",
@@ -191,7 +303,7 @@ class Publishing(SharingMechanism):
     @property
     def independent(self) -> bool:
         """Whether groups run by themselves, each with the full budget: sound for fixed units only."""
-        return self.group_count > 1 and (self.policy.mobility == "fixed" or self.calibration == "paper")
+        return self.group_count > 1 and self.policy.mobility == "fixed"
 
     @property
     @abstractmethod
@@ -211,8 +323,8 @@ class Publishing(SharingMechanism):
 
     @property
     def may_share(self) -> bool:
-        """Where tests are those of the sound calibration, on one account, and their units can be counted."""
-        apart = self.independent or self.pan_private is not None or not self.enforced
+        """Where tests are on one account, and their units can be counted."""
+        apart = self.independent or self.pan_private is not None
         return not apart and self.window <= LONGEST_SHARED
 
     @property
@@ -238,7 +350,7 @@ class Publishing(SharingMechanism):
 
     @property
     def units(self) -> int:
-        """Into how many exact units the whole budget is divided on the ledger."""
+        """Into how many exact units the whole budget is divided."""
         return self.shares[0]
 
     @cached_property
@@ -263,14 +375,6 @@ class Publishing(SharingMechanism):
         lost = None if together else noise_losses(self, releases)
         return None if lost is None else lost + policy_change(self) / self.score_scale
 
-    def start(
-        self, ledger: Ledger | Path | str | None = None, state: bytes | None = None
-    ) -> PublishingRun | PanPrivateRun | GroupedRun:
-        """Begin, or go on with, a run."""
-        if self.independent:
-            return GroupedRun(self, ledger, state)
-        return (PanPrivateRun if self.pan_private else PublishingRun)(self, ledger, state)
-
     @cached_property
     def score_scale(self) -> float:
         """The noise scale of one dissimilarity in grid units, of Laplace noise with its variance where it is shared."""
@@ -288,20 +392,6 @@ class Publishing(SharingMechanism):
     def _epsilon(self) -> Fraction:
         return self.policy.budget.total
 
-    @classmethod
-    def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
-        """With and without the shift where it is allowed, and with groups where there are columns enough."""
-        found: list[Mechanism] = [cls(policy, columns=columns)]
-        if columns > 2 * (policy.window or 1):
-            found.append(cls(policy, columns=columns, shift=True))
-        if columns >= 20 and policy.mobility == "moving":
-            found.append(cls(policy, columns=columns, groups=5))
-        return found
-
-    def repaid(self) -> npt.NDArray[np.int64]:
-        """For printed variants: by how many steps, plus one, a publication of n shares is repaid."""
-        return np.zeros(0, dtype=np.int64)
-
     def initial_groups(self) -> npt.NDArray[np.int64]:
         """The group of each column before anything was released; empty where all columns are one group."""
         if self.group_count == 1:
@@ -313,3 +403,181 @@ class Publishing(SharingMechanism):
             for group, columns in enumerate(self.groups):
                 group_of[list(columns)] = group
         return group_of
+
+    # what a session asks -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def parts(self) -> list[tuple[Integers, Any]]:
+        """Column groups that have budgets of their own, and what runs on them; empty where units move."""
+        return column_groups.instances(self) if self.independent else []
+
+    def account(self) -> Account:
+        """One account; for units that stay in their column group, one for each."""
+        limits = self.units, self.window, self.policy.horizon
+        return ParallelAccount(*limits, len(self.parts)) if self.parts else Account(*limits)
+
+    def begin(self, first: int) -> Any:
+        """Nothing was published."""
+        if self.pan_private:
+            return pan_private.begin(self, first)
+        return tuple(one.begin_one(first) for _, one in self.parts) if self.parts else self.begin_one(first)
+
+    @abstractmethod
+    def begin_one(self, first: int) -> Any:
+        """The same for columns that have one account."""
+
+    # pan-private ones ask for these step by step
+
+    @abstractmethod
+    def offered(self, state: Any, step: int) -> int:
+        """Units that a publication at this step would cost; −1: the step is nullified."""
+
+    @abstractmethod
+    def note(self, state: Any, step: int, amount: int) -> None:
+        """Remember what a step has published; 0: nothing."""
+
+    @cached_property
+    def fixed_units(self) -> int:
+        """What every step costs: its test, and what is kept for an intrusion that nobody notices."""
+        return self.shares[1] + self.reserve
+
+    @cached_property
+    def grid_step(self) -> float:
+        """The grid as a number."""
+        return float(Fraction(self.grid))
+
+    def event(self, state: Any, name: str, step: int, noise: Draws) -> Charges | None:
+        """An announced intrusion costs what a publication of the open step costs, once for each step."""
+        if name != "intrusion" or not self.pan_private:
+            raise InvalidInput(f"event {name!r} is unknown; a pan-private mechanism knows 'intrusion'.")
+        units = pan_private.intruded(self, state, noise)
+        return Charges(step, np.array([units], dtype=np.int64)) if units else None
+
+    @property
+    def noise_in_state(self) -> bool:
+        """What tests share; and the cells of an open step, where there are any."""
+        return self.sharing is not None or self.pan_private is not None
+
+    @property
+    def regroups_every(self) -> int:
+        """After how many steps column groups are formed anew; 0: never."""
+        formed = isinstance(self.groups, int) and self.group_count > 1
+        return (self.regroup_every or self.window) if formed else 0
+
+    def constants(self, group_of: Integers) -> Constants:
+        """What the loop knows of the configuration."""
+        _, test, pool = self.shares
+        name, sizes = self.measure.name, np.bincount(group_of, minlength=self.group_count)
+        return Constants(
+            self.window,
+            test,
+            pool // self.window,
+            pool,
+            self.whole_scale,
+            float(Fraction(self.grid)),
+            list(BUILT_IN).index(name) if name in BUILT_IN else GIVEN,
+            np.array([self.measure.expected(int(size)) for size in sizes]),
+        )
+
+    @cached_property
+    def steady_constants(self) -> Constants:
+        """The same where column groups stay."""
+        return self.constants(self.nothing_published(1).group_of)
+
+    def nothing_published(self, first: int) -> Published:
+        """Before the first publication every release is 0."""
+        groups = self.group_count
+        return Published(
+            np.zeros(self.columns, dtype=np.int64),
+            np.zeros(groups, dtype=np.int64),
+            np.zeros(groups),
+            self.initial_groups() if groups > 1 else np.zeros(self.columns, dtype=np.int64),
+            np.zeros(self.columns if self.regroups_every else 0),
+            np.array([first - 1]),
+        )
+
+    def public(self, state: Any, first: int, count: int) -> Charges:
+        """Every step is tested, whatever the data are."""
+        if self.pan_private:
+            pan_private.check_step(state, first)
+        if self.parts:
+            return column_groups.public(self.parts, state, first, count)
+        return Charges(first, np.full(count, self.fixed_units, dtype=np.int64))
+
+    def advance(self, state: Any, rows: Matrix, first: int, noise: Draws) -> Output:
+        """Release steps; column groups change between them, at public times."""
+        if self.pan_private:
+            return pan_private.advance(self, state, rows, first, noise)
+        if self.parts:
+            groups = range(len(self.parts))
+            draws = noise.bound(state, lambda: [noise.part(f"group {group}: ") for group in groups])
+            return column_groups.advance(self.parts, state, rows, first, draws)
+        output, spans, every = empty_output(len(rows), self.columns), [NO_SPANS], self.regroups_every
+        length = len(rows) if self.measure.name in BUILT_IN else 1
+        start = 0
+        while start < len(rows):
+            step, stop = first + start, min(len(rows), start + length)
+            if every:
+                stop = min(stop, start + every - (step - 1) % every)
+            part = output.part(slice(start, stop))
+            spans.append(self._release(state, rows[start:stop], step, noise, part))
+            if every and (first + stop - 1) % every == 0:
+                self._regroup(state.published, first + stop - 1)
+            start = stop
+        return output._replace(spans=np.concatenate(spans))
+
+    def _release(self, state: Any, rows: Matrix, first: int, noise: Draws, out: Output) -> Integers:
+        """Steps between which no column group changes; the spans that they cost."""
+        count, groups, published = len(rows), self.group_count, state.published
+        if self.shared is not None:
+            steps = np.arange(first, first + count)
+            tests, spans = self.shared.measure(state.tests, noise.source, TESTS, first, steps)
+        else:
+            tests, spans = laplace(noise.source, TESTS, first, self.score_scale, (count, groups)), NO_SPANS
+        constants = self.constants(published.group_of) if self.regroups_every else self.steady_constants
+        work = Work(np.zeros(groups, dtype=np.bool_), np.zeros(groups, dtype=np.int64))
+        if constants.measure == GIVEN:
+            for group in range(groups):
+                columns = published.group_of == group
+                found = int(self.measure.score(rows[0, columns], published.last[columns]))
+                work.scores[group] = max(0, min(found, MOST))
+        self.run(rows, first, constants, tests, noise.rows(publication=self.columns), state, work, out)
+        return spans
+
+    @abstractmethod
+    def run(
+        self,
+        rows: Matrix,
+        first: int,
+        constants: Constants,
+        tests: Integers,
+        noise: RowNoise,
+        state: Any,
+        work: Work,
+        out: Output,
+    ) -> None:
+        """Call the algorithm's loop until all steps are released."""
+
+    def _regroup(self, published: Published, step: int) -> None:
+        """Column groups of equal size by the root mean square of the releases since the last time."""
+        last, source, scales, group_of, squares, since = published
+        stood = step - np.maximum(source[group_of], since[0])
+        totals = squares + (last * float(Fraction(self.grid))) ** 2 * stood
+        oldest, widest = source[group_of], scales[group_of]
+        group_of[np.argsort(totals, kind="stable")] = (
+            np.arange(self.columns) * self.group_count // self.columns
+        )
+        for group in range(self.group_count):  # a mixed group is as old, and as noisy, as its worst column
+            members = group_of == group
+            source[group], scales[group] = oldest[members].max(), widest[members].max()
+        squares[:], since[0] = 0, step
+
+    @classmethod
+    def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
+        """With and without the shift where it is allowed, and with groups where there are columns enough."""
+        found: list[Mechanism] = [cls(policy, columns=columns)]
+        if columns > 2 * (policy.window or 1):
+            found.append(cls(policy, columns=columns, shift=True))
+        if columns >= 20 and policy.mobility == "moving":
+            found.append(cls(policy, columns=columns, groups=5))
+        return found

@@ -5,5 +5,5 @@ vector of which every entry is bounded, and noise that is shaped like the set of
 Two laws: the *cube* on groups of consecutive steps, and the *semiorder*, which slides. Both are exact.
 
 The state of a run (the radius of an open group, the arrivals of steps to come) is as secret as raw values.
-See docs/noise.md, and docs/proofs/noise_cube.md and noise_semiorder.md.
+See docs/mechanisms/noise.md, and docs/proofs/noise_cube.md and noise_semiorder.md.
 """

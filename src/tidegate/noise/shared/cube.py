@@ -329,7 +329,7 @@ class Cube:
             elements = (np.arange(variables)[:, None] + groups * self._variables).reshape(-1)
             words = source.words(stream, step, draws, elements, 0, count).reshape(count, variables, -1)
             boundaries = _boundaries(self.columns, length, scale.exact)
-            if not kernels.fill_radii(words, boundaries, scale.part, scale.shift, out):
+            if not kernels.fill_radii(words, boundaries, scale.part, scale.shift, np.empty_like(out), out):
                 return
         for i in np.flatnonzero(out == UNDECIDED).tolist():
             first = int(groups[i]) * self._variables
@@ -361,7 +361,8 @@ class Cube:
 
     def _fill_balls(self, source: Source, stream: str, step: int, radii: Integers, out: Integers) -> None:
         words = source.words(stream, step, self.width, range(out.size), 0, 1).reshape(out.shape)
-        if not kernels.fill_balls(words, radii, out):
+        room = np.empty(self.columns, dtype=np.int64), np.empty(self.columns, dtype=np.bool_)
+        if not kernels.fill_balls(words, radii, *room, out):
             return
         again, index = np.flatnonzero(out[:, 0] == REJECTED), 0
         while again.size:
@@ -369,7 +370,7 @@ class Cube:
             elements = (again[:, None] * self.columns + np.arange(self.columns)).reshape(-1)
             fresh = source.words(stream, step, self.width, elements, index, 1).reshape(-1, self.columns)
             found = np.empty(fresh.shape, dtype=np.int64)
-            kernels.fill_balls(fresh, radii[again], found)
+            kernels.fill_balls(fresh, radii[again], *room, found)
             out[again] = found
             again = again[found[:, 0] == REJECTED]
 

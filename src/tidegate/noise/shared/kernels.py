@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.compiled import kernel
+from tidegate.compiled import kernel, lean
 from tidegate.noise.kernels import REJECTED, SURELY_KEPT, UNDECIDED, Array, Int64, Word, log, magnitude_of
 
 _UNIT_63 = 2.0**-63
@@ -23,7 +23,7 @@ LEAST_FINE = 1 << 49
 LEAST_COARSE = 1 << 43
 
 
-@kernel
+@lean
 def _high_product(first: Word, second: Word) -> Word:
     """The upper 64 bits of the product of two uint64, from products of their halves: for vector instructions."""
     half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
@@ -33,7 +33,7 @@ def _high_product(first: Word, second: Word) -> Word:
     return (first >> half) * (second >> half) + (cross >> half) + (middle >> half)
 
 
-@kernel
+@lean
 def below_count(word: Word, count: Word) -> Int64:
     """A uniform integer in {0, …, count − 1}, count < 2^63 (uint64), or REJECTED."""
     low = word * count
@@ -42,7 +42,7 @@ def below_count(word: Word, count: Word) -> Int64:
     return np.int64(_high_product(word, count))
 
 
-@kernel
+@lean
 def fill_intervals(words: Array, radii: Array, ends: Array, out: Array) -> int:
     """One attempt each at uniform integers in {−radius, …, radius}; returns how many are REJECTED.
 
@@ -74,12 +74,13 @@ def fill_intervals(words: Array, radii: Array, ends: Array, out: Array) -> int:
     return left
 
 
-@kernel
-def fill_balls(words: Array, radii: Array, out: Array) -> int:
-    """One attempt for each row at a uniform point of the L1 ball; returns how many rows are REJECTED."""
+@lean
+def fill_balls(words: Array, radii: Array, places: Array, negative: Array, out: Array) -> int:
+    """One attempt for each row at a uniform point of the L1 ball; returns how many rows are REJECTED.
+
+    `places` and `negative` are room for a number and a truth value of each column.
+    """
     rows, d = out.shape
-    places = np.empty(d, dtype=np.int64)
-    negative = np.empty(d, dtype=np.bool_)
     left = 0
     for row in range(rows):
         count = np.uint64(2 * (radii[row] + d))
@@ -108,17 +109,20 @@ def fill_balls(words: Array, radii: Array, out: Array) -> int:
     return left
 
 
-@kernel
-def fill_radii(words: Array, boundaries: Array, part: float, shift: Int64, out: Array) -> int:
+@lean
+def fill_radii(words: Array, boundaries: Array, part: float, shift: Int64, unsure: Array, out: Array) -> int:
     """Radii as sums of a remainder and geometric variables; returns how many are UNDECIDED.
 
     The words are (leading words of a variable, variables, radii). The first variable is the remainder, the
-    others are geometric of scale part · 2^shift, with two leading words if shift > 0.
+    others are geometric of scale part · 2^shift, with two leading words if shift > 0. `unsure` is room for a number of
+    each radius.
     """
     _, rows, size = words.shape
-    unsure = np.zeros(size, dtype=np.int64)
-    out[:] = 0
-    for boundary in boundaries:
+    for i in range(size):
+        unsure[i] = 0
+        out[i] = 0
+    for at in range(boundaries.size):
+        boundary = boundaries[at]
         for i in range(size):
             out[i] += words[0, 0, i] >= boundary
             # A word below the boundary wraps to a large difference.

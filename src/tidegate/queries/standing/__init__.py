@@ -6,8 +6,8 @@ and of nothing else: whoever hands it the stored releases again, however they ar
 
 from tidegate.queries.standing.alarms import Alarm, Jump, LowSignal
 from tidegate.queries.standing.averages import DecayedAverage, RunningAverage, SmoothWhereNoisy
-from tidegate.queries.standing.comparisons import Ratio, RatioOfTwo, Top
-from tidegate.queries.standing.forecasts import ArmaForecast, SeasonalForecast
+from tidegate.queries.standing.comparisons import Ratio, RatioOfTwo, Share, Top
+from tidegate.queries.standing.forecasts import ArmaForecast, SeasonalForecast, Unexpected
 from tidegate.queries.standing.operator import Known, Meaning, Operator, Row
 from tidegate.queries.standing.windows import CalendarWindow, Window
 
@@ -26,7 +26,9 @@ __all__ = [
     "Row",
     "RunningAverage",
     "SeasonalForecast",
+    "Share",
     "SmoothWhereNoisy",
     "Top",
+    "Unexpected",
     "Window",
 ]

@@ -78,12 +78,31 @@ class Jump(_Alarmed):
     """Whether a value differs by a threshold or more from that so many steps before: a jump or a drop.
 
     The value of a row is the change.
+
+    Parameters
+    ----------
+    meaning, columns
+        As for every operator.
+    threshold
+        Public.
+    length
+        How many steps before.
+    below, above
+        Whether drops and jumps are alarming.
     """
 
     def __init__(
-        self, meaning: Meaning, columns: Sequence[str] = (), *, threshold: float, length: int
+        self,
+        meaning: Meaning,
+        columns: Sequence[str] = (),
+        *,
+        threshold: float,
+        length: int,
+        below: bool = True,
+        above: bool = True,
     ) -> None:
         super().__init__(meaning, columns, threshold=threshold)
+        self.below, self.above = below, above
         self._length = length
         self._recent = Recent(length + 1)
 
@@ -97,7 +116,8 @@ class Jump(_Alarmed):
         change, radius = difference(now, before)
         for at in self.chosen:
             value, half = float(change[at]), float(radius[at])
-            alarm = abs(value) >= self.threshold
+            wanted = self.above if value >= 0 else self.below
+            alarm = wanted and abs(value) >= self.threshold
             certain = alarm and abs(value) - half >= self.threshold
             label = self.meaning.labels[at]
             yield Row(known.step, label, value, value - half, value + half, (alarm, certain))

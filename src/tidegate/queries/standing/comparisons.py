@@ -95,6 +95,60 @@ class Ratio(Operator):
         yield Row(known.step, self._label, *quotient(found, low, high))
 
 
+class Share(Operator):
+    """One column of counts as a part of all chosen columns, of the step or of the last steps.
+
+    Its interval is that of all parts where the column is in an interval at 95 % and each other one in an interval that
+    makes them all hold at 95 % together. A negative count stands for none.
+
+    Parameters
+    ----------
+    meaning, columns
+        As for every operator: what the whole is made of.
+    of
+        The column that is a part of it.
+    window
+        Over which all are added up before, if not of the step alone.
+
+    Examples
+    --------
+    >>> nothing = np.full(2, np.nan)
+    >>> share = Share(Meaning(("inside", "other")), of="other")
+    >>> next(share.push(Known(1, np.array([90.0, 10.0]), nothing, nothing))).value
+    0.1
+    """
+
+    def __init__(
+        self, meaning: Meaning, columns: Sequence[str] = (), *, of: str, window: Window | None = None
+    ) -> None:
+        super().__init__(meaning, columns)
+        at = meaning.labels.index(of)
+        self._others = [each for each in self.chosen if each != at]
+        if at not in self.chosen or not self._others:
+            raise InvalidParameter(
+                "of", of, "one of at least two columns", "name a column, and the others beside it"
+            )
+        self.window: Window | None = window
+        self._at, self._label = at, f"{of} / all"
+
+    def push(self, known: Known) -> Iterator[Row]:
+        """The answer at the next step; none where a column has no reading."""
+        values, radius = (known.values, known.radius) if self.window is None else self.window.follow(known)
+        found, low, high = self.meaning.read(values, self.meaning.widened(radius, 2))
+        _, low_each, high_each = self.meaning.read(
+            values, self.meaning.widened(radius, 2 * len(self._others))
+        )
+        rest = [float(np.maximum(each[self._others], 0).sum()) for each in (found, low_each, high_each)]
+        own = [
+            max(float(each[self._at]), 0.0) if not np.isnan(each[self._at]) else math.nan
+            for each in (found, low, high)
+        ]
+        pairs = ((own[0], rest[0]), (own[1], rest[2]), (own[2], rest[1]))
+        parts = [part / (part + other) if part + other > 0 else math.nan for part, other in pairs]
+        if not math.isnan(own[0] + rest[0]):
+            yield Row(known.step, self._label, *parts)
+
+
 class RatioOfTwo(Operator):
     """A column of one query divided by a column of another, of the step or of the last steps.
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tidegate.queries.forecast import LEAST, forecast
 from tidegate.queries.standing.operator import Known, Meaning, Operator, Row, Values
@@ -37,6 +38,7 @@ class Forecast(Operator):
     """
 
     extras: ClassVar[tuple[str, ...]] = ("ahead",)
+    confidence: ClassVar[float] = CONFIDENCE
 
     def __init__(self, meaning: Meaning, columns: Sequence[str] = (), *, ahead: int, every: int) -> None:
         super().__init__(meaning, columns)
@@ -126,18 +128,13 @@ class SeasonalForecast(Forecast):
             profile[there] = moved[there]
 
     def _predict(self, step: int) -> Iterator[tuple[Values, Values]]:
-        width = self._errors.shape[2]
-        off = np.full((len(self.periods), width), np.inf)
-        half = np.full((len(self.periods), width), np.nan)
-        for number in range(len(self.periods)):
-            for column in range(width):
-                errors = self._errors[number, : self._filled[number, column], column]
-                if len(errors):
-                    off[number, column] = errors.mean()
-                if len(errors) >= ENOUGH:
-                    half[number, column] = np.quantile(errors, CONFIDENCE, method="higher")
+        every = np.arange(self._errors.shape[2])
+        filled = np.minimum(self._filled, ERRORS)
+        total = np.nansum(self._errors, axis=1)
+        off = np.divide(total, filled, out=np.full(total.shape, np.inf), where=filled > 0)
         best = np.argmin(off, axis=0)
-        every = np.arange(width)
+        half = np.array([_quantile(self._errors[0], filled[0], self.confidence), np.full(len(every), np.nan)])
+        half[1] = _quantile(self._errors[best, :, every].T, filled[best, every], self.confidence)
         for ahead in range(1, self.ahead + 1):
             at = [
                 profile[(step + ahead) % period]
@@ -146,7 +143,89 @@ class SeasonalForecast(Forecast):
             values = np.array(at)[best, every]
             # a phase that was never seen is predicted by the level
             lacking = np.isnan(values)
-            yield np.where(lacking, at[0], values), np.where(lacking, half[0], half[best, every])
+            yield np.where(lacking, at[0], values), np.where(lacking, *half)
+
+
+def _quantile(errors: Values, filled: npt.NDArray[np.int64], confidence: float) -> Values:
+    """For each column the error below which so large a part of them lies; the largest where they are too few for that.
+
+    Parameters
+    ----------
+    errors
+        Remembered × columns; NaN where nothing is remembered yet.
+    filled
+        How many of each column are.
+    confidence
+        The part. One of n + 1 errors that may change places is the next, so it is taken of n + 1.
+    """
+    rank = np.minimum(np.ceil(confidence * (filled + 1) - 1e-9), filled).astype(np.int64)
+    found = np.sort(errors, axis=0)[np.maximum(rank - 1, 0), np.arange(errors.shape[1])]
+    return np.where(filled >= ENOUGH, found, np.nan)
+
+
+class Unexpected(SeasonalForecast):
+    """Whether the value of a step is below or above what was expected of it before it was released.
+
+    Expected is the forecast from the step before, in the interval that holds 99 of 100 of its earlier errors: those of
+    the last 400 steps, or the largest as long as there are fewer than 99. Releases are compared with releases, so the
+    noise is in that interval. An alarm is certain where the whole interval of the value is outside of it.
+
+    Parameters
+    ----------
+    meaning, columns, periods
+        As for every forecast.
+    below, above
+        On which sides there are alarms.
+
+    Examples
+    --------
+    >>> odd = Unexpected(Meaning(("a",)))
+    >>> nothing = np.full(1, np.nan)
+    >>> for step, value in enumerate([10.0, 11.0] * 20 + [30.0], 1):
+    ...     rows = list(odd.push(Known(step, np.array([value]), np.full(1, 2.0), nothing)))
+    >>> rows[0].value, rows[0].more[:3]
+    (30.0, (True, True, 'above'))
+    """
+
+    extras: ClassVar[tuple[str, ...]] = (
+        "alarm",
+        "certain",
+        "direction",
+        "expected",
+        "expected_low",
+        "expected_high",
+    )
+    confidence: ClassVar[float] = 0.99
+
+    def __init__(
+        self,
+        meaning: Meaning,
+        columns: Sequence[str] = (),
+        *,
+        periods: Sequence[int] = (),
+        below: bool = True,
+        above: bool = True,
+    ) -> None:
+        super().__init__(meaning, columns, ahead=1, every=1, periods=periods)
+        self.below, self.above = below, above
+
+    def push(self, known: Known) -> Iterator[Row]:
+        """The answer at the next step, once there are enough earlier forecasts to say what is usual."""
+        if self._profiles:
+            values, radius = next(self._predict(known.step - 1))
+            expected = zip(*self.meaning.read(values, radius), strict=True)
+            ends = list(expected)
+            for at, row in zip(self.chosen, self._rows(known.step, known.values, known.radius), strict=True):
+                middle, low, high = map(float, ends[at])
+                if np.isfinite((row.value, low, high)).all():
+                    yield row._replace(more=self._judged(row, middle, low, high))
+        self._learn(known)
+
+    def _judged(self, row: Row, middle: float, low: float, high: float) -> tuple[object, ...]:
+        above, below = self.above and row.value > high, self.below and row.value < low
+        certain = (above and row.low > high) or (below and row.high < low)
+        direction = "above" if above else "below" if below else ""
+        return above or below, certain, direction, *(float(f"{each:.6g}") for each in (middle, low, high))
 
 
 class ArmaForecast(Forecast):

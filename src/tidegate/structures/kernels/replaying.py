@@ -42,7 +42,8 @@ def phases_of(steps: Any, once: Any) -> Any:
         if gap > NEAR:
             phase_at(once, steps[row], phases[row])
             continue
-        phases[row] = phases[row - 1]
+        for i in range(phases.shape[1]):
+            phases[row, i] = phases[row - 1, i]
         for step in range(steps[row] - gap + 1, steps[row] + 1):
             turn_to(once, step, phases[row])
     return phases
@@ -65,7 +66,8 @@ def likelihood(
     covariance, state = np.zeros((states, states)), np.zeros((columns, states))
     work, spread = np.zeros(states), np.zeros(states)
     begin(parameters, weight, covariance)
-    state[:, 0] = parameters[LEVEL_MEAN]
+    for j in range(columns):
+        state[j, 0] = parameters[LEVEL_MEAN]
     result, gap, season = 0.0, 0, 0.0
     grown = growth(parameters, gap)
     aim(grown, phases[0], work)
@@ -152,12 +154,14 @@ def replay(
                 variances[c] = variance
                 totals[c] = variance + (effective_noise(variance, noise[row]) if laplace else noise[row])
                 if keep and step >= oldest:
-                    kept_spread[at, c] = spread[c]
+                    for i in range(states):
+                        kept_spread[at, c, i] = spread[c, i]
                     kept_variance[at, c] = variance
                     kept_total[at, c] = totals[c] if ahead == gap else 0.0
             expected(state, parameters, kind, ahead, phase, made, values)
             if keep and step >= oldest and with_states:
-                kept_value[at] = values
+                for j in range(columns):
+                    kept_value[at, j] = values[j]
         if with_states:
             for j in range(columns):
                 values[j] = measured[row, j] - values[j]
@@ -166,7 +170,9 @@ def replay(
                     mean, _ = heard(values[j], variances[c], noise[row])
                     values[j] = mean * totals[c] / variances[c]
             if keep and steps[row] >= oldest:
-                kept_innovation[steps[row] % keep] = values
+                at = steps[row] % keep
+                for j in range(columns):
+                    kept_innovation[at, j] = values[j]
             follow(state, kind, made, spread, totals, values)
         for c in range(classes):
             absorb(covariance[c], parameters[c], weight, gap, spread[c], totals[c])

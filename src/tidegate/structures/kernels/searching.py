@@ -61,10 +61,11 @@ def climb(
 
     Where neither side is better, the top of the parabola through the three scores is believed.
     """
+    lost = np.zeros(2)  # how much worse each side is
     for _ in range(rounds):
         for at in range(coordinates):
             before, moved = best[at], False
-            lost = np.zeros(2)  # how much worse each side is
+            lost[:] = 0.0
             for side in range(2):
                 best[at] = before + (width[at] if side == 0 else -width[at])
                 bounded = at in (ROUGH_MEMORY, SMOOTH_MEMORY) and abs(best[at]) > MEMORY_BOUND

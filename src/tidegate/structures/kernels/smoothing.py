@@ -58,15 +58,17 @@ def smooth(
     keep = kept_spread.shape[0]
     classes = parameters.shape[0]
     states = kept_spread.shape[2]
-    count = (kept_total[:, 0] > 0.0).sum()
+    count = 0
+    for at in range(keep):
+        count += kept_total[at, 0] > 0.0
     few = count <= states // 2
     r, N = np.zeros((columns, states)), np.zeros((classes, count if few else states, states))
     product, moved = np.zeros(states), np.zeros(states)
     met = 0  # measurements so far
     still = settled.shape[0] == length and _is_still(kept_variance, kept_total)
     known = still and settled[0, 0] > 0.0
-    seen = np.ones(states)  # how the value of a step is made of its states
-    seen[3] = -1.0
+    seen = np.zeros(states)  # how the value of a step is made of its states
+    seen[0], seen[1], seen[2], seen[3] = 1.0, 1.0, 1.0, -1.0
     ahead = 0  # steps from here to where N is
     for back in range(keep):
         step = last - back
@@ -102,7 +104,8 @@ def smooth(
                     fade(N[c], rough, rising, falling)
                     before = _add_measurement(N[c], spread[c], total[c], seen, product)
                 else:
-                    moved[:] = spread[c]
+                    for i in range(states):
+                        moved[i] = spread[c, i]
                     moved[1] *= rough
                     moved[2] *= rising
                     moved[3] *= falling
@@ -120,7 +123,8 @@ def smooth(
             met += 1
         if asked:
             if known:
-                variances[out] = settled[out]
+                for c in range(classes):
+                    variances[out, c] = settled[out, c]
             for j in range(columns):
                 values[out, j] = kept_value[at, j] + inner_product(spread[kind[j]], r[j])
 

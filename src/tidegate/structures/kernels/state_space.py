@@ -103,7 +103,8 @@ def phases_from(once: Any, first: int, count: int) -> Any:
     phases = np.empty((count, 2 * once.shape[1]))
     for row in range(count):
         if row:
-            phases[row] = phases[row - 1]
+            for i in range(phases.shape[1]):
+                phases[row, i] = phases[row - 1, i]
             turn_to(once, first + row, phases[row])
         else:
             phase_at(once, first, phases[row])

@@ -16,7 +16,7 @@ async function ask(address, method = "GET") {
 function section(name, stream) {
   const parts = { dot: make("span", { class: "dot" }), state: make("span"), facts: make("dl", { class: "facts" }), warnings: make("div"), gauge: gauge(), words: make("p", { class: "readout" }), verdict: make("p", { role: "status" }), configuration: make("pre", { tabindex: "0" }) };
   const holder = make("div", { role: "img", "aria-label": "Budget of the window at each step" });
-  const button = make("button", { type: "button" }, "Verify the ledger now");
+  const button = make("button", { type: "button" }, "Verify the log now");
   button.addEventListener("click", async () => {
     button.disabled = true;
     parts.verdict.textContent = "replaying all charges …";

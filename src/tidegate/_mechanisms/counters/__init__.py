@@ -1,1 +1,0 @@
-"""Counters: running, decayed and sliding sums."""

@@ -1,1 +1,0 @@
-"""PeGaSus (Chen et al. 2017): perturb, group, smooth."""

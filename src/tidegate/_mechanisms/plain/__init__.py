@@ -1,1 +1,0 @@
-"""Mechanisms without decisions: every step, or every so many steps, is measured."""

@@ -1,1 +1,0 @@
-"""Adaptive sampling with a filter, on the new core: FAST and RescueDP."""

@@ -1,0 +1,271 @@
+"""One query of a session: its mechanism, its account and its state, and what a commit keeps of them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tidegate.core import arrays
+from tidegate.core.account import Account, After, Checked
+from tidegate.core.charges import NO_SPANS, SPAN_FIELDS, Charges, Span
+from tidegate.core.errors import AccountRefused
+from tidegate.core.mechanism import (
+    Finishes,
+    HandlesEvents,
+    HasAccount,
+    KnowsErrors,
+    Mechanism,
+    Output,
+    Reads,
+    unit_of,
+)
+from tidegate.core.rows import Draws
+from tidegate.core.scope import Scope
+from tidegate.core.values import Matrix, Reader, ValueReader
+from tidegate.intervals import History
+from tidegate.noise.entropy import Source
+
+INTEGER = np.dtype(np.int64)
+ACCOUNT_ARRAYS = 3  # that stand before the state of a query: total, spans, ordinals
+OUTPUTS = 4  # arrays that every query releases: values, status, source, scale
+PLACE_FIELDS = 4  # step, silence, last step that was charged, arrays of the state
+
+
+class Query:
+    """One statistic of a session: its mechanism, its account, its state."""
+
+    __slots__ = (
+        "_packed", "account", "draws", "further", "history", "mechanism", "most_spans", "name", "reader", "released",
+        "scope", "silent_until", "state", "unit",
+    )  # fmt: skip
+
+    def __init__(self, name: str, mechanism: Mechanism, source: Source) -> None:
+        self.name, self.mechanism, self.draws = name, mechanism, Draws(source)
+        policy = mechanism.policy
+        self.account: Account = (
+            mechanism.account()
+            if isinstance(mechanism, HasAccount)
+            else Account(mechanism.units, policy.window, policy.horizon)
+        )
+        clamp = None if mechanism.clamp is None else Fraction(mechanism.clamp)
+        self.reader: Reader = (
+            mechanism.reader()
+            if isinstance(mechanism, Reads)
+            else ValueReader(mechanism.columns, Fraction(mechanism.grid), mechanism.rounding, clamp)
+        )
+        self.unit = unit_of(mechanism)  # what a unit is worth
+        self.most_spans = mechanism.most_spans
+        self.further = further_arrays(mechanism)
+        self.released = OUTPUTS + sum(self.further)  # arrays
+        self.scope: Scope
+        self.silent_until = 0  # steps up to this one release nothing and cost nothing
+        self.state: Any = ()
+        self.history: History | None = None  # gives releases their intervals
+        # a state, and the piece of memory that it lives in
+        self._packed: tuple[Any, arrays.Packed | None] = (None, None)
+
+    @property
+    def step(self) -> int:
+        """The last step that was committed."""
+        return self.account.step
+
+    @property
+    def has_event(self) -> bool:
+        """Whether the step in progress was charged for an event."""
+        return bool(getattr(self.account, "ahead", 0))
+
+    def begin(self, scope: Scope, step: int) -> None:
+        """Stand at a step, and begin with the first one that the scope reads."""
+        self.scope, self.account.step, self.silent_until = scope, step, scope.first - 1
+        self.state = self.mechanism.begin(scope.first)
+        self.history = new_history(self.mechanism)
+
+    def check_public(self, first: int, count: int) -> None:
+        """Refuse what the next steps cost at least, before a random word is drawn."""
+        silent = self._silent(first, count)
+        charges = self.mechanism.public(self.state, first + silent, count - silent).after_silence(silent)
+        try:
+            self.account.check(charges)
+        except AccountRefused as error:
+            raise error.of(f"query {self.name!r}", self.name) if self.name else error from None
+
+    def check_step(self) -> None:
+        """Refuse a next step that is never charged, because the stream is over."""
+        self.account.check(Charges(self.step + 1, np.zeros(1, dtype=np.int64)))
+
+    def halted(self, first: int, count: int) -> Checked:
+        """What is charged for steps that failed: all that is left, but for those that are silent anyway."""
+        silent = self._silent(first, count)
+        return self.account.check(self.account.fill(first + silent, first + count - 1).after_silence(silent))
+
+    def _silent(self, first: int, count: int) -> int:
+        """How many of the next steps are silent."""
+        return min(max(0, self.silent_until - first + 1), count)
+
+    def advance(self, rows: Matrix, first: int) -> Output:
+        """Release the next steps, the first of which may be silent."""
+        self.pack()
+        silent = self._silent(first, len(rows))
+        if not silent:
+            return self.mechanism.advance(self.state, rows, first, self.draws)
+        rest = self.mechanism.advance(self.state, rows[silent:], first + silent, self.draws)
+        if (rest.spans[rest.spans[:, 4] > 0, 2] < first + silent).any():
+            raise ValueError("a span begins at a silent step")
+        return rest.after_silence(silent)
+
+    def finish(self) -> Output | None:
+        """What the end of the stream releases; nothing while it is silent."""
+        last = self.step
+        if last <= self.silent_until or not isinstance(self.mechanism, Finishes):
+            return None
+        output = self.mechanism.finish(self.state, last, self.draws)
+        if output is not None:
+            self.check_output(output, 0)
+        return output
+
+    def check_output(self, output: Output, count: int) -> None:
+        """Raise where it is not what the mechanism has announced."""
+        output.check_shape(count, self.mechanism.outputs)
+        if (len(output.more), len(output.revised)) != self.further:
+            raise ValueError("a mechanism must release the arrays that it has named")
+
+    def event(self, name: str) -> int:
+        """Tell the mechanism of an event; the units that are charged to the step in progress."""
+        step = self.step + 1
+        if step <= self.silent_until or not isinstance(self.mechanism, HandlesEvents):
+            return 0
+        charges = self.mechanism.event(self.state, name, step, self.draws)
+        if charges is None:
+            return 0
+        if charges.first != step or len(charges.units) > 1 or (charges.spans[:, 4] > 0).any():
+            raise ValueError("an event charges units to the step in progress")
+        units = int(charges.units.sum())
+        self.account.check_event(units)
+        return units
+
+    def fall_silent(self) -> None:
+        """Until no window contains a step so far."""
+        if self.account.window is not None:
+            self.silent_until = max(self.silent_until, self.step + self.account.window - 1)
+
+    def restart(self) -> bool:
+        """Begin anew when no window contains a step so far; False where that never happens."""
+        if self.account.window is None:
+            return False
+        self.fall_silent()
+        self.account.end_spans()
+        self.state = self.mechanism.begin(self.silent_until + 1)
+        self.history = new_history(self.mechanism)
+        return True
+
+    def pack(self) -> arrays.Packed | None:
+        """Let the arrays of a state live in one piece of memory, so that a commit copies them at once."""
+        known, packed = self._packed
+        if known is not self.state:
+            packed = None
+            if arrays.in_one_piece(self.state):
+                packed = arrays.Packed(list(arrays.flat(self.state)))
+                self.state = arrays.moved(self.state, iter(packed.arrays))
+            self._packed = self.state, packed
+        return packed
+
+    def stands(self, checked: Checked | None = None, event: bool = False) -> Stands:
+        """What a commit keeps of it, as it is or after charges or an event: a copy, which nobody changes."""
+        fits = self.account.standing() if checked is None else checked
+        step, after = fits.charges.last, After(*fits[1:])
+        read = step + (step == self.step and (event or self.has_event))
+        return Stands(step, self.silent_until, read, self.most_spans, after, *self.stored(self.pack(), after))
+
+    def stored(self, packed: arrays.Packed | None, after: After) -> tuple[int, bytes]:
+        """How many arrays a commit keeps of it, and the encoded state; raises where the account has too many spans."""
+        if len(after.live) > self.most_spans or len(after.ordinals) > self.most_spans:
+            raise ValueError("more spans than the mechanism has named")  # never more laws than spans
+        if packed is not None:
+            return ACCOUNT_ARRAYS + len(packed.arrays), packed.stored()
+        parts = list(arrays.flat(self.state))
+        return ACCOUNT_ARRAYS + len(parts), arrays.encode(parts)
+
+    def stands_without_state(self) -> Stands:
+        """The same where nothing goes on from it: a halt, and the end."""
+        read = self.step + self.has_event
+        return Stands(self.step, self.silent_until, read, 0, After(0, {}, {}, 0), 0, b"")
+
+    def load(self, parts: Iterator[arrays.Array]) -> None:
+        """Take over what `stands` has given."""
+        template = (
+            np.zeros(2, dtype=np.int64),
+            NO_SPANS,
+            np.zeros((0, 2), dtype=np.int64),
+            self.mechanism.begin(1),
+        )
+        numbers, spans, ordinals, self.state = arrays.rebuilt(template, parts)
+        total, ended = numbers.tolist()
+        live = {(row[0], row[1]): Span(*row) for row in spans.tolist() if row[4]}
+        largest = {law: ordinal for law, ordinal in ordinals.tolist() if ordinal >= 0}
+        self.account.restore(After(total, live, largest, ended))
+
+
+class Stands(NamedTuple):
+    """Where a query stands after a commit, SECRET: the account's total, spans and ordinals, and the state.
+
+    Attributes
+    ----------
+    step, silent, read
+        Its last step, the last silent one, and the last that was charged.
+    room
+        To how many spans, and laws, the account's are padded: a public number.
+    after
+        The account.
+    arrays, state
+        How many arrays are stored, and the encoded state; 0: nothing goes on from here.
+    """
+
+    step: int
+    silent: int
+    read: int
+    room: int
+    after: After
+    arrays: int
+    state: bytes
+
+    def encoded(self) -> bytes:
+        """What `Query.load` reads again."""
+        if not self.arrays:
+            return b""
+        room, spans, ordinals = self.room, self.after.live.values(), self.after.ordinals.items()
+        numbers = [self.after.total, self.after.ended, *(number for span in spans for number in span)]
+        numbers += [0] * ((room - len(spans)) * SPAN_FIELDS)
+        numbers += [number for pair in ordinals for number in pair] + [-1] * ((room - len(ordinals)) * 2)
+        header = arrays.header(((INTEGER, (2,)), (INTEGER, (room, SPAN_FIELDS)), (INTEGER, (room, 2))))
+        return header + struct.pack(f"<{len(numbers)}q", *numbers) + self.state
+
+
+class Standing(NamedTuple):
+    """Where all queries stand after a commit, and the commit that describes them. SECRET."""
+
+    described: int
+    queries: list[Stands]
+
+    def encoded_state(self) -> bytes:
+        """A table with a row of `PLACE_FIELDS` for each query behind one for the session, then what each has stored."""
+        place = [self.described, *[0] * (PLACE_FIELDS - 1)]
+        for each in self.queries:
+            place += each.step, each.silent, each.read, each.arrays
+        header = arrays.header(((INTEGER, (len(self.queries) + 1, PLACE_FIELDS)),))
+        table = header + struct.pack(f"<{len(place)}q", *place)
+        return b"".join([table, *(each.encoded() for each in self.queries)])
+
+
+def new_history(mechanism: Mechanism) -> History | None:
+    """What gives its releases their intervals; None where it does not say how far values may be off."""
+    fold = mechanism.intervals() if isinstance(mechanism, KnowsErrors) else None
+    return None if fold is None else History(fold)
+
+
+def further_arrays(mechanism: Mechanism) -> tuple[int, int]:
+    """How many arrays it releases besides: per step, and about earlier ones."""
+    return len(getattr(mechanism, "more", ())), len(getattr(mechanism, "revised", ()))

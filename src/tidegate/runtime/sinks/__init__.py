@@ -1,6 +1,0 @@
-"""Where releases go. A sink sees releases only: nothing here may import anything that sees data."""
-
-from tidegate.runtime.sinks.factory import open_sink
-from tidegate.runtime.sinks.sink import Sink
-
-__all__ = ["Sink", "open_sink"]

@@ -1,0 +1,212 @@
+"""Chunks: consecutive releases as they are sent, numbered in the order in which they left.
+
+A step may be released more than once: a mechanism that learns more about a past step revises it. Revision 0 is
+the first release of a step. The number of a release, counted from 1 over the whole stream, is its place in every
+sink; step and revision are its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.releases import Release, Releases, Status
+
+Integers = npt.NDArray[np.int64]
+Values = npt.NDArray[np.float64]
+
+CONFIDENCE = 0.9  # of the intervals that are kept and written
+# (name, type): one entry per release
+_COLUMNS = (
+    ("step", "<i8"),
+    ("source", "<i8"),
+    ("units", "<i8"),
+    ("scale", "<f8"),
+    ("revision", "<i4"),
+    ("delay", "<i4"),
+    ("status", "<i1"),
+)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive releases in columns.
+
+    Parameters
+    ----------
+    first
+        The number of the first of them, counted from 1 over the whole stream.
+    step, source, units, scale, revision, delay, status
+        One entry a release, as in :class:`tidegate.Release`; `revision` counts the releases of one step from 0.
+    values
+        releases × columns; NaN where given input had no reading.
+    radius
+        Half the widths of the intervals around values at 90 %: releases × columns, or releases × 1 where all columns
+        have the same; NaN where none is known, None where none ever is.
+
+    Examples
+    --------
+    >>> chunk = Chunk.of(1, [Release(1, np.array([3.0, 4.0]), 1, 1, 2.0, 1, 1)])
+    >>> chunk.last, chunk.values.tolist()
+    (1, [[3.0, 4.0]])
+    """
+
+    first: int
+    step: Integers
+    source: Integers
+    units: Integers
+    scale: Values
+    revision: npt.NDArray[np.int32]
+    delay: npt.NDArray[np.int32]
+    status: npt.NDArray[np.int8]
+    values: Values
+    radius: Values | None = None
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    @property
+    def last(self) -> int:
+        """The number of the last release."""
+        return self.first + len(self.step) - 1
+
+    @classmethod
+    def of_batch(cls, first: int, releases: Releases, revisions: Integers | None = None) -> Chunk:
+        """Releases of consecutive steps, with the revision of each (by default 0)."""
+        count = len(releases)
+        # revised values of a period become known together, each after a delay of its own
+        ends = releases.ends
+        delay = np.full(count, releases.delay) if ends is None else ends - releases.steps
+        return cls(
+            first,
+            releases.steps,
+            np.asarray(releases.source, dtype=np.int64),
+            np.asarray(releases.units, dtype=np.int64),
+            np.asarray(releases.scale, dtype=np.float64),
+            np.zeros(count, dtype=np.int32) if revisions is None else revisions.astype(np.int32),
+            delay.astype(np.int32),
+            np.asarray(releases.status, dtype=np.int8),
+            np.asarray(releases.values, dtype=np.float64),
+            _known(releases.radius(CONFIDENCE)),
+        )
+
+    @classmethod
+    def of(cls, first: int, releases: Sequence[Release], revisions: Iterable[int] | None = None) -> Chunk:
+        """Any releases, with the revision of each (by default 0)."""
+        count = len(releases)
+        return cls(
+            first,
+            np.array([release.step for release in releases], dtype=np.int64),
+            np.array([release.source for release in releases], dtype=np.int64),
+            np.array([release.units for release in releases], dtype=np.int64),
+            np.array([release.scale for release in releases], dtype=np.float64),
+            np.zeros(count, dtype=np.int32)
+            if revisions is None
+            else np.array(list(revisions), dtype=np.int32),
+            np.array([release.delay for release in releases], dtype=np.int32),
+            np.array([release.status for release in releases], dtype=np.int8),
+            np.array([release.values for release in releases], dtype=np.float64),
+            _known(_stacked([release.radius(CONFIDENCE) for release in releases])),
+        )
+
+    @classmethod
+    def silent(cls, first: int, step: int, width: int) -> Chunk:
+        """A step of which nothing is said."""
+        return cls(
+            first,
+            np.array([step], dtype=np.int64),
+            np.array([step], dtype=np.int64),
+            np.zeros(1, dtype=np.int64),
+            np.zeros(1),
+            np.zeros(1, dtype=np.int32),
+            np.zeros(1, dtype=np.int32),
+            np.array([Status.SILENT], dtype=np.int8),
+            np.full((1, width), np.nan),
+        )
+
+    def withheld(self, missing: npt.NDArray[np.bool_]) -> Chunk:
+        """The same without the values of some cells; a release without any value is missing."""
+        if not missing.any():
+            return self
+        nothing = missing.all(axis=1)
+        status = np.where(nothing, np.int8(Status.MISSING), self.status).astype(np.int8)
+        return replace(self, status=status, values=np.where(missing, np.nan, self.values))
+
+    def after(self, number: int) -> Chunk:
+        """The releases with a greater number."""
+        skip = max(0, number - self.first + 1)
+        return self if not skip else self[skip : len(self)]
+
+    def __getitem__(self, part: slice) -> Chunk:
+        begin = range(len(self))[part].start
+        columns: dict[str, Any] = {name: getattr(self, name)[part] for name, _ in _COLUMNS}
+        radius = None if self.radius is None else self.radius[part]
+        return Chunk(self.first + begin, values=self.values[part], radius=radius, **columns)
+
+    def picked(self, index: Integers) -> Chunk:
+        """Some of the releases, in any order; their numbers are the caller's business."""
+        columns: dict[str, Any] = {name: getattr(self, name)[index] for name, _ in _COLUMNS}
+        radius = None if self.radius is None else self.radius[index]
+        return Chunk(self.first, values=self.values[index], radius=radius, **columns)
+
+
+def joined(chunks: Iterable[Chunk], width: int) -> Chunk:
+    """Consecutive chunks as one."""
+    found = list(chunks)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        return replace(Chunk.of(1, []), values=np.zeros((0, width)))
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(chunk, name) for chunk in found]) for name, _ in _COLUMNS
+    }
+    values = np.concatenate([chunk.values for chunk in found])
+    return Chunk(found[0].first, values=values, radius=_joined_radius(found), **columns)
+
+
+def latest(chunk: Chunk) -> Chunk:
+    """One release a step, the last revision of each, in the order of the steps."""
+    return replace(chunk.picked(newest(chunk.step, chunk.revision)), first=1)
+
+
+def newest(step: Integers, revision: npt.NDArray[np.integer[Any]]) -> Integers:
+    """Where the last revision of each step stands, in the order of the steps.
+
+    Examples
+    --------
+    >>> newest(np.array([2, 1, 2, 3]), np.array([0, 0, 1, 0])).tolist()
+    [1, 2, 3]
+    """
+    order = np.lexsort((revision, step))
+    last = np.append(np.diff(step[order]) != 0, True)[: len(order)]
+    found: Integers = order[last.astype(bool)]
+    return found
+
+
+def _joined_radius(chunks: Sequence[Chunk]) -> Values | None:
+    known = [chunk.radius for chunk in chunks if chunk.radius is not None]
+    if not known:
+        return None
+    width = max(radius.shape[1] for radius in known)
+    parts = [
+        np.broadcast_to(np.nan if chunk.radius is None else chunk.radius, (len(chunk), width))
+        for chunk in chunks
+    ]
+    return np.concatenate(parts)
+
+
+def _known(radius: Values | None) -> Values | None:
+    """Radii as they are kept: NaN where nothing was measured yet, so that anything may be true."""
+    return radius if radius is None else np.where(np.isfinite(radius), radius, np.nan)
+
+
+def _stacked(radii: Sequence[Values | None]) -> Values | None:
+    """The radii of single releases as rows; None where there is none at all."""
+    width = max((len(radius) for radius in radii if radius is not None), default=0)
+    if not width:
+        return None
+    return np.array([np.full(width, np.nan) if radius is None else radius for radius in radii])

@@ -1,0 +1,281 @@
+"""The whole attack on one configuration: its account, and releases from every angle.
+
+An angle is a length of the streams and a course, or an intruder. All angles are tried for a short time, those that look
+worst for longer, from the pairs of streams that looked worst, and in the time that is left the worst of all is
+put to the test. Where transcripts are few, angles and pairs are in one race (`racing`). The error is divided among all
+tests in advance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tests.audit import levels
+from tests.audit.courses import COURSES
+from tests.audit.enumeration import enumerated
+from tests.audit.intrusions import Intruded
+from tests.audit.racing import Race
+
+from tidegate.audit import neighbours
+from tidegate.audit.auditor import audit, verdict_of
+from tidegate.audit.neighbours import Pair
+from tidegate.audit.search import Effort
+from tidegate.audit.subjects import Configured, Failure, Stopwatch, Subject, longest
+from tidegate.audit.verdicts import CLEAN, Finding
+from tidegate.mechanisms.w_event.pan_private import ANNOUNCED
+from tidegate.mechanisms.w_event.publishing import Publishing
+
+SECOND = 5  # angles that are tried again, for longer
+FIRST_SHARE, SECOND_SHARE = 0.4, 0.25  # of the time, for all angles together, and for those
+FEW = 400_000  # transcripts in all: with fewer of them angles and pairs are in one race
+PROBES, MOST_PROBES, LONG_ENOUGH = 16, 4096, 0.03  # transcripts and seconds by which that is measured
+LARGEST_SHARE = 6.0  # of the time, against 1, for streams of the usual length
+FINAL_ERROR = 0.5  # of the error, for the last test
+HANDED_ON = 2  # pairs that the next angle with streams of the same length begins with
+FEWEST = 1200  # transcripts a side of a final test, at least
+SHORTEST = 8  # steps of a stream on which something happens: what is lost after it adds up over several
+
+
+@dataclass(frozen=True)
+class Angle:
+    """One way to look at a mechanism.
+
+    Attributes
+    ----------
+    name
+        In words.
+    subject
+        What is sampled.
+    steps
+        The length of the streams.
+    share
+        Its part of the time, against 1 for an ordinary angle.
+    """
+
+    name: str
+    subject: Subject
+    steps: int
+    share: float = 1.0
+
+
+_Looked = tuple[float, Angle, list[tuple[float, Pair]]]  # what an angle promises, and its best pairs
+
+
+def attack(
+    mechanism: Any,
+    *,
+    error: float = 1e-6,
+    seconds: float = 40.0,
+    name: str = "",
+    steps: int | None = None,
+    seed: int | str = 7,
+) -> Finding:
+    """Try to refute a mechanism's claim from every angle.
+
+    Parameters
+    ----------
+    mechanism
+        The configuration.
+    error
+        The chance that a mechanism which keeps its promise is accused by any of the audits.
+    seconds
+        About how long all of them take.
+    name
+        For the verdict.
+    steps
+        The usual length of the streams; others are tried as well.
+    """
+    watch = Stopwatch()
+    name = name or type(mechanism).__name__
+    usual = min(steps or neighbours.default_steps(mechanism.policy), longest(mechanism))
+    worst = audit(mechanism, testers=("replay",), steps=steps, seconds=seconds / 20, error=error, name=name)
+    if worst.outcome == CLEAN:
+        exactly = enumerated(mechanism, seconds=seconds / 20, steps=steps, name=name)
+        worst = exactly if exactly.outcome != CLEAN else worst
+    worst.angle = "account"
+    if worst.outcome != CLEAN:
+        return worst
+    left = max(seconds - watch.seconds(), seconds / 2)
+    rounds = _Rounds(mechanism, usual, worst, error, left, name, seed)
+    return rounds.race() if rounds.few() else rounds.run()
+
+
+class _Rounds:
+    """All angles, then the worst of them, then the worst one."""
+
+    def __init__(
+        self,
+        mechanism: Any,
+        usual: int,
+        worst: Finding,
+        error: float,
+        seconds: float,
+        name: str,
+        seed: int | str,
+    ) -> None:
+        self.every = list(angles(mechanism, usual))
+        self.worst, self.name, self.seed = worst, name, seed
+        self.error, self.seconds = error, seconds
+        self.levels = _levels(mechanism, usual)
+        self.moments = tuple(levels.moments(mechanism))
+        self.later = (1 - FIRST_SHARE - SECOND_SHARE) * seconds
+        self.transcripts = self.looks = 0
+
+    def run(self) -> Finding:
+        """The verdict of all rounds."""
+        looked = self._second(self._first())
+        for _, angle, found in looked[:1]:
+            if self.worst.outcome == CLEAN:
+                effort = Effort(
+                    self.later, levels=self.levels, moments=self.moments, fewest=FEWEST, pairs=1, settled=True
+                )
+                self._look(angle, effort, FINAL_ERROR * self.error, [found[0][1]])
+        self.worst.transcripts = self.transcripts
+        return self.worst
+
+    def few(self) -> bool:
+        """Whether there is time for few transcripts only, so that rounds would choose by chance."""
+        plain = next(angle for angle in self.every if angle.share == LARGEST_SHARE)
+        stream = np.zeros((plain.steps, plain.subject.columns), dtype=np.int64)
+        count, took = PROBES, 0.0
+        try:
+            plain.subject.sample(stream, 4)  # also compiles
+            while took < LONG_ENOUGH and count < MOST_PROBES:  # many at once may take as long as one
+                count *= 4
+                watch = Stopwatch()
+                plain.subject.sample(stream, count)
+                took = watch.seconds()
+        except Failure:
+            return False  # reported where it is sampled again
+        return count * self.seconds < FEW * took
+
+    def race(self) -> Finding:
+        """The verdict of a race of all angles."""
+        race = Race(self.every, self.seconds, self.error, self.levels, self.moments, self.seed)
+        found = verdict_of(self.every[0].subject, race.run, self.error)
+        found.name = self.name
+        found.angle = getattr(race.angle, "name", "")
+        self.worst = _worse(self.worst, found)
+        self.worst.transcripts = race.found.transcripts
+        return self.worst
+
+    def _first(self) -> list[_Looked]:
+        """Every angle for a short time; streams that look bad from one are tried from the next."""
+        whole = FIRST_SHARE * self.seconds / sum(angle.share for angle in self.every)
+        looked: list[_Looked] = []
+        for angle in self.every:
+            known = [each for each in looked if each[1].steps == angle.steps]
+            pairs = [pair for _, _, own in _ranked(known)[:HANDED_ON] for _, pair in own[:1]]
+            effort = Effort(
+                whole * angle.share, levels=self.levels, moments=self.moments, fewest=FEWEST, later=self.later
+            )
+            looked.append(self._scouted(angle, effort, pairs))
+            if self.worst.outcome != CLEAN:
+                break
+        return _ranked(looked)
+
+    def _second(self, looked: list[_Looked]) -> list[_Looked]:
+        """The worst angles again, from the streams that looked worst."""
+        again = looked[:SECOND]
+        seen: list[_Looked] = []
+        for _, angle, pairs in again:
+            if self.worst.outcome != CLEAN:
+                break
+            seconds = SECOND_SHARE * self.seconds / len(again)
+            effort = Effort(
+                seconds,
+                levels=self.levels,
+                moments=self.moments,
+                fewest=FEWEST,
+                pairs=len(pairs),
+                later=self.later,
+            )
+            seen.append(self._scouted(angle, effort, [pair for _, pair in pairs]))
+        return _ranked(seen)
+
+    def _scouted(self, angle: Angle, effort: Effort, pairs: list[Pair]) -> _Looked:
+        share = (1 - FINAL_ERROR) * self.error / (len(self.every) + SECOND)
+        found = self._look(angle, effort, share, pairs)
+        return (found.promising[0][0] if found.promising else 0.0), angle, found.promising
+
+    def _look(self, angle: Angle, effort: Effort, error: float, pairs: list[Pair]) -> Finding:
+        found = audit(
+            angle.subject,
+            testers=("statistical",),
+            steps=angle.steps,
+            seconds=effort.seconds,
+            effort=effort,
+            error=error,
+            name=self.name,
+            seed=f"{self.seed} {self.looks}",
+            pairs=pairs,
+        )
+        found.name, found.angle = self.name, angle.name
+        self.looks += 1
+        self.transcripts += found.transcripts
+        self.worst = _worse(self.worst, found)
+        return found
+
+
+def _ranked(looked: list[_Looked]) -> list[_Looked]:
+    """Those that promise most first."""
+    return sorted((each for each in looked if each[2]), key=lambda each: -each[0])
+
+
+def angles(mechanism: Any, usual: int) -> Iterator[Angle]:
+    """All angles: lengths from one step to more than two cycles, courses of a stream, intruders."""
+    usual = min(usual, longest(mechanism))
+    plain = Configured(mechanism)
+    if isinstance(mechanism, Publishing) and mechanism.pan_private:
+        yield from _intruders(mechanism, usual)
+    every = levels.lengths(mechanism, usual)
+    for steps in every:
+        yield Angle(
+            f"{steps} steps" if steps > 1 else "one step",
+            plain,
+            steps,
+            _share(steps, usual, every, mechanism.independent_period),
+        )
+    for course in COURSES:
+        steps = every[-1] if course.long else max(min(SHORTEST, every[-1]), usual)
+        yield Angle(course.name, Configured(mechanism, course=course), steps)
+
+
+def _share(steps: int, usual: int, every: list[int], period: int) -> float:
+    """The most for the usual length, or for one period where many of them are sampled in one run."""
+    if period in every:
+        return LARGEST_SHARE if steps == period else 2.0 if steps == 2 * period else 1.0
+    return LARGEST_SHARE if steps == usual else 2.0 if steps == every[-1] else 1.0
+
+
+def _intruders(mechanism: Publishing, usual: int) -> Iterator[Angle]:
+    for at in sorted({1, 2, usual}):
+        yield Angle(f"seen after step {at} arrived", Intruded(mechanism, at), max(usual, at))
+        yield Angle(
+            f"seen before step {at} arrives", Intruded(mechanism, at, after=False, before=0), max(usual, at)
+        )
+    yield Angle("seen between arrivals", Intruded(mechanism, 2, after=False), max(usual, 2))
+    if mechanism.pan_private == ANNOUNCED:
+        yield Angle("seen three times in a step", Intruded(mechanism, 1, earlier=2), usual)
+
+
+def _levels(mechanism: Any, steps: int) -> tuple[int, ...]:
+    """Public thresholds, and where decisions turn."""
+    turns: list[int] = []
+    try:
+        turns = levels.decision_levels(Configured(mechanism), steps)
+    except Exception:  # whatever fails here is reported when it is sampled
+        turns = []
+    return tuple(dict.fromkeys([*turns, *levels.public_levels(mechanism)]))
+
+
+def _worse(one: Finding, other: Finding) -> Finding:
+    """The one that accuses, else the one that proved more; the better power goes with it."""
+    if other.outcome != CLEAN or (one.outcome == CLEAN and other.loss > one.loss):
+        other.power = min(one.power, other.power)
+        return other
+    one.power = min(one.power, other.power)
+    return one
