@@ -961,14 +961,14 @@ class Tide(SharingMechanism):
         ends = np.minimum((-(-parts[0] // max(1, self.block)) + 1) * self.block, step)
         return *parts, ends
 
-    def finish(self, state: State, last: int, noise: Draws) -> Output:
+    def finish(self, state: State, last: int, noise: Draws) -> Output | None:
         """Smoothed values of the last steps, whose delay is not over, as far as they can be known now."""
         block, keep, step = self.block, 2 * self.block, int(state.plan[STEP])
-        found, count = self._empty_revised(keep), 0
-        if block:
-            season = (self.structure.once, self.structure.weight)
-            count = revise(step, keep, 0, self.constants[:], state.book[:], season, state.kept[:], found[:])
-        done = (step // block - 1) * block if block and step >= keep else 0
+        if not block:
+            return None
+        found, season = self._empty_revised(keep), (self.structure.once, self.structure.weight)
+        count = revise(step, keep, 0, self.constants[:], state.book[:], season, state.kept[:], found[:])
+        done = (step // block - 1) * block if step >= keep else 0
         known = found.steps[:count] > done
         revised = self._known(Revised(*(part[:count][known] for part in found)), int(known.sum()), step)
         deviation, measured = np.zeros((0, found.deviation.shape[1])), np.zeros((0, self.outputs))
