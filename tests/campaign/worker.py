@@ -112,7 +112,7 @@ def trace_until(lines: int) -> None:
 
 def warm() -> None:
     """Compile what children need; nothing here reads a file or asks a database."""
-    policy = WEvent(epsilon="1", w=6)
+    policy = WEvent(epsilon="1", window=6)
     with fixed_entropy(1):
         for mechanism in (
             Uniform(policy, columns=2),

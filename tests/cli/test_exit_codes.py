@@ -23,7 +23,7 @@ COLOUR = re.compile(rb"\x1b\[[0-9;]*(?<![0-9])(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[;
 def damaged(folder: Path) -> Path:
     """A ledger in which somebody has moved a commit."""
     path = folder / "stream.ledger"
-    with tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=4), noise="laplace"), path) as session:
+    with tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", window=4), noise="laplace"), path) as session:
         session.push_batch([[1], [2], [3]])
     with sqlite3.connect(path) as file:
         file.execute("UPDATE log SET last = 2 WHERE number = 1")

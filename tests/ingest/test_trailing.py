@@ -159,7 +159,7 @@ def test_the_bound_is_reached_and_no_larger_than_needed() -> None:
 )
 def test_promises_that_do_not_hold_over_several_steps_are_refused(more: dict[str, object], name: str) -> None:
     """One sentence each."""
-    policy = WEvent(epsilon="1", w=9, max_change="9", **more)  # type: ignore[arg-type]
+    policy = WEvent(epsilon="1", window=9, max_change="9", **more)  # type: ignore[arg-type]
     query(1).max_change()
     with pytest.raises(InvalidParameter, match=name):
         query(3).check(policy)

@@ -63,7 +63,7 @@ def kept(session: Any) -> list[Any]:
 
 def test_no_charge_is_lost_under_synchronous_replication(postgres: Any, servers: list[Any]) -> None:
     """The primary dies while steps are pushed; what push had returned is on the promoted replica, bit for bit."""
-    mechanism = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=24), columns=3)
+    mechanism = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", window=24), columns=3)
     primary = server(servers, postgres)
     seen: list[Any] = []
     for _ in range(FAILOVERS):
@@ -157,7 +157,7 @@ def test_a_full_disk_of_the_server(tmp_path: Path, postgres: Any, small: Path, s
     primary.configure("max_wal_size = '2MB'", "min_wal_size = '2MB'", "autovacuum = off")
     config = settings(tmp_path, ("window = 4", f'window = 4\nledger = "{address(primary)}"'))
     with tg.open(
-        tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=4), columns=20), f"{address(primary)}_b"
+        tg.mechanisms.Uniform(tg.WEvent(epsilon="1", window=4), columns=20), f"{address(primary)}_b"
     ) as run:
         ballast = small / "ballast"
         room = 2**20 * 3
@@ -181,7 +181,7 @@ def test_a_full_disk_of_the_server(tmp_path: Path, postgres: Any, small: Path, s
     primary.stop()
     primary.start()
     with tg.open(
-        tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=4), columns=20), f"{address(primary)}_b"
+        tg.mechanisms.Uniform(tg.WEvent(epsilon="1", window=4), columns=20), f"{address(primary)}_b"
     ) as run:
         assert run.step >= done
         run.push([1] * 20)

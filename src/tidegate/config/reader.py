@@ -56,7 +56,7 @@ LARGEST_FILE = 256 * 2**20
 DATA = {".csv", ".parquet", ".jsonl", ".ndjson"}  # what is given by mistake
 _GIVEN_BY_OTHERS = {"policy", "columns", "grid", "rounding"}  # a mechanism gets these from the other sections
 # names of parameters that are spelt differently in the file
-_SPELT = {"w": "window", "names": "columns"}
+_SPELT = {"names": "columns"}
 
 
 class Pointed(str):
@@ -137,7 +137,7 @@ def parse_config(text: str, path: str | Path = "tidegate.toml", *, follow: bool 
     ... '''
 
     >>> config = parse_config(text)
-    >>> config.policy.w, config.query.aggregate
+    >>> config.policy.window, config.query.aggregate
     (24, 'count')
     """
     return FileReader(text, Path(path), follow).read()
@@ -522,7 +522,7 @@ class FileReader:
         if keys.policy == "w-event":
             if keys.window is None:
                 raise InvalidParameter("window", None, "given for w-event", "write for example window = 24")
-            return WEvent(w=steps.window("window", keys.window) + self.trailing(steps), **common)
+            return WEvent(window=steps.window("window", keys.window) + self.trailing(steps), **common)
         if keys.policy == "event" and self.trailing(steps):
             raise InvalidParameter(
                 "policy",

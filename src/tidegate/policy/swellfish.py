@@ -174,7 +174,7 @@ class Swellfish(Policy):
         return WEvent(
             epsilon=min(Fraction(secret.epsilon) for secret in self.secrets),
             delta=self.delta,
-            w=max(specification.longest for specification in self.specifications),
+            window=max(specification.longest for specification in self.specifications),
             max_change=peak,
             adjacency=self.adjacency,
             mobility=self.mobility,

@@ -97,7 +97,7 @@ def check(mechanism: Mechanism, stream: Callable[[int], Any] | None = None) -> N
     --------
     >>> import tidegate as tg
     >>> from tidegate.mechanisms.plain.uniform import Uniform
-    >>> check(Uniform(tg.WEvent(epsilon="1", w=3), noise="laplace"))
+    >>> check(Uniform(tg.WEvent(epsilon="1", window=3), noise="laplace"))
     """
     for each in CHECKS:
         run_check(each, Subject(mechanism, stream))
@@ -820,9 +820,9 @@ def _shapes(mechanism: Any) -> Iterator[Any]:
     policy = mechanism.policy
     changes: list[Callable[[], dict[str, Any]]] = [
         lambda: {"columns": 1},
-        lambda: {"policy": dataclasses.replace(policy, w=1)},
-        lambda: {"policy": dataclasses.replace(policy, w=2)},
-        lambda: {"policy": dataclasses.replace(policy, w=LONG_WINDOW)},
+        lambda: {"policy": dataclasses.replace(policy, window=1)},
+        lambda: {"policy": dataclasses.replace(policy, window=2)},
+        lambda: {"policy": dataclasses.replace(policy, window=LONG_WINDOW)},
         lambda: {"grid": "0.25"},
         lambda: {"rounding": "nearest"},
     ]
