@@ -91,6 +91,6 @@ def test_the_owner_is_told_where_nothing_was_counted(year: str, tmp_path: Path) 
     assert "No record fell" not in report.read_text()
     for path in tmp_path.glob("stream.ledger*"):
         path.unlink()
-    command = [sys.executable, "-m", "tidegate", "release", str(file), "--begin-anew"]
+    command = [sys.executable, "-m", "tidegate", "release", str(file), "--new-stream"]
     piped = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "No record" not in piped.stdout + piped.stderr

@@ -55,7 +55,7 @@ def test_backfill_and_the_way_back(tmp_path: Path) -> None:
         drive(config, BEGIN + 201 * 3600)
     assert drive(config, BEGIN + 201 * 3600, backfill=True) == 201
     with pytest.raises(
-        ClockRefused, match=r"clock says 2026-03-02 04:00 UTC .* up to 2026-03-10 08:00 UTC.*--begin-anew"
+        ClockRefused, match=r"clock says 2026-03-02 04:00 UTC .* up to 2026-03-10 08:00 UTC.*--new-stream"
     ):
         drive(config, BEGIN + 5 * 3600)
     assert drive(config, BEGIN + 201 * 3600 - 60) == 201  # a small correction is waited for

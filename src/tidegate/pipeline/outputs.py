@@ -219,7 +219,7 @@ def archive_previous_outputs(states: Sequence[SinkState], *, new_stream: bool, b
             sink.refuse_occupied()
     if new_stream and not occupied:
         raise InvalidParameter(
-            "begin-anew",
+            "new-stream",
             True,
             "used only where an output has releases of an earlier stream and the log is new, because it spends a second "
             "budget",

@@ -90,7 +90,7 @@ class AnswerFileSink(TextFileSink):
         try:
             super().settled()
         except SinkError:
-            self._begin_anew()
+            self._restart()
 
     def _append(self, data: bytes) -> None:
         try:
@@ -98,10 +98,10 @@ class AnswerFileSink(TextFileSink):
         except SinkError:
             if self._offset == 0 or not self._comparing:  # not even the header is that of an answer
                 raise
-            self._begin_anew()
+            self._restart()
             super()._append(data)
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         """Set the file aside, and begin another one with what both have in common."""
         assert self._file is not None
         self._file.seek(0)

@@ -66,7 +66,7 @@ class KafkaSink(Sink):
         if self.occupied():
             raise AnotherStream(
                 f"{self.name} has releases of another stream than this one; put back the ledger that they were made from "
-                "if that was lost, name another topic in [sink], or begin a new stream with --begin-anew, whose budget "
+                "if that was lost, name another topic in [sink], or begin a new stream with --new-stream, whose budget "
                 "adds to the one of those releases."
             )
 

@@ -189,5 +189,5 @@ def _foreign(path: Path) -> SinkError:
     return SinkError(
         f"{path} holds something else than this stream has released, and what was published is never overwritten; put "
         "back the ledger that it was released from if that was lost or is an older copy, or name another location in "
-        "[sink], or begin a new stream with --begin-anew, whose budget adds to the one that was spent on it."
+        "[sink], or begin a new stream with --new-stream, whose budget adds to the one that was spent on it."
     )

@@ -258,7 +258,7 @@ class PostgresSink(Sink):
     def _foreign(self) -> SinkError:
         return AnotherStream(
             f"{self.name} has rows of another stream than this one; put back the ledger that it was released from if "
-            "that was lost, name another table in [sink], or begin a new stream with --begin-anew, whose budget adds to "
+            "that was lost, name another table in [sink], or begin a new stream with --new-stream, whose budget adds to "
             "the one of those rows."
         )
 

@@ -87,7 +87,7 @@ class Sink(ABC):
             "written anew from the store, or name another location in [sink]"
             if self.vouched
             else "put back the ledger that it was released from if that was lost or is an older copy, or name another "
-            "location in [sink], or begin a new stream with --begin-anew, whose budget adds to the one of that file"
+            "location in [sink], or begin a new stream with --new-stream, whose budget adds to the one of that file"
         )
         return SinkError(f"{self.path} holds something else than this stream has released; {remedy}.")
 
