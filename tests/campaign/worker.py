@@ -78,7 +78,7 @@ def work(order: dict[str, Any]) -> None:
 
 
 def tell(source: Any, place: Path) -> None:
-    """Write down how many messages were put away, while the broker is there; nothing while it is not."""
+    """Write down how many messages were stored, while the broker is there; nothing while it is not."""
     while True:
         reached = not str(getattr(source, "status", "")).startswith("waiting")
         fresh = place.with_suffix(".new")

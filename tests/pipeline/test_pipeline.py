@@ -79,7 +79,7 @@ def test_a_lost_output_is_written_again_byte_for_byte(stream: Queries, tmp_path:
     release(stream)
     assert (tmp_path / "out.csv").read_bytes() == before
     (tmp_path / "out.csv").write_bytes(before + b"one more\n")
-    with pytest.raises(SinkError, match=r"out\.csv goes on after"):
+    with pytest.raises(SinkError, match=r"out\.csv has more than"):
         release(stream)
 
 

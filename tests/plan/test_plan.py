@@ -33,7 +33,7 @@ def test_made_up_streams_are_as_described():
 
 
 def test_a_profile_repeats_whole_seasons():
-    """An earlier release that is too short goes on with its days in step."""
+    """An earlier release that is too short continues with its days in step."""
     profile = Profile(np.arange(50.0)[:, None], season=24)
     rows = profile.sample(100, 0)
     assert rows[48, 0] == rows[0, 0] == 0

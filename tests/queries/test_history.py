@@ -141,7 +141,7 @@ def test_monitors_of_one_kind_agree():
 
 
 def test_a_monitor_that_raises_is_reported_once():
-    """The stream and the other questions go on."""
+    """The stream and the other questions continue."""
 
     def broken(counts):
         if counts[-1] > 100:

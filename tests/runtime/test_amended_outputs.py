@@ -1,4 +1,4 @@
-"""Streams that are amended, restored or begun anew, for every kind of sink: no budget is spent again in silence."""
+"""Streams that are amended, restored or begun twice, for every kind of sink: no budget is spent twice unnoticed."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def test_all_queries_begin_anew_together(many: Place, receipts: bool, order: tup
 
 
 def test_one_query_of_several_is_amended(many: Place) -> None:
-    """The other goes on, and both have every step once, but for those that wait for a window."""
+    """The other continues, and both have every step once, but for those that wait for a window."""
     file = several(many, "first", "second")
     text = file.read_text()
     file.write_text(text.replace("count = 12", "count = 4"))

@@ -36,7 +36,7 @@ def drive(config: Config, now: float, *, backfill: bool = False) -> int:
 
 
 def test_a_clock_years_ahead_closes_nothing(tmp_path: Path) -> None:
-    """Refused at the first start and when going on; the stream goes on as soon as the clock is right again."""
+    """Refused at the first start and when going on; the stream continues as soon as the clock is right again."""
     config = settings(tmp_path, *FOLLOWED)
     with pytest.raises(ClockRefused, match=r"2036-.* has not begun.* steps would close at once.*--backfill"):
         drive(config, BEGIN + YEARS)

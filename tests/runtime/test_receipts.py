@@ -83,7 +83,7 @@ def test_a_lost_ledger_gives_no_second_budget(tmp_path: Path, sink: str, ledger:
     now = published(tmp_path)
     assert sorted(before.values()) == sorted(content for name, content in now.items() if "earlier-1" in name)
     assert len(now) == 2 * len(before)
-    stream = release(again)  # goes on, and does not forget
+    stream = release(again)  # continues, and does not forget
     assert stream.together
     assert published(tmp_path) == now
     with pytest.raises(InvalidParameter, match="new-stream"):
@@ -94,7 +94,7 @@ def test_a_lost_ledger_gives_no_second_budget(tmp_path: Path, sink: str, ledger:
 
 
 def test_an_older_copy_of_the_ledger_is_refused(tmp_path: Path, sink: str) -> None:
-    """The sink knows the row from which it was written; the newest copy goes on."""
+    """The sink knows the row from which it was written; the newest copy continues."""
     place = tmp_path / "one.ledger"
     release(stream_of(tmp_path, sink, str(place), steps=6))
     shutil.copy(place, tmp_path / "old")
@@ -137,7 +137,7 @@ def test_an_older_copy_with_its_own_receipt_is_no_reason_to_move_the_output(
 
 @pytest.mark.parametrize("name", FILES)
 def test_outputs_without_a_receipt_are_not_overwritten(tmp_path: Path, name: str) -> None:
-    """Those of earlier versions, or whose receipt is gone: a new ledger is refused, the old one goes on."""
+    """Those of earlier versions, or whose receipt is gone: a new ledger is refused, the old one continues."""
     config = stream_of(tmp_path, f"{tmp_path}/{name}", f"{tmp_path}/one.ledger")
     release(config)
     before = published(tmp_path)

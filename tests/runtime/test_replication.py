@@ -130,7 +130,7 @@ def test_a_replica_that_is_behind_is_refused(
     assert "has forgotten what was spent" in capsys.readouterr().out
     assert (tmp_path / "out.csv").read_bytes() == before
     replica.stop()
-    primary.start()  # the old primary is the newest copy, and goes on
+    primary.start()  # the old primary is the newest copy, and continues
     assert release(stream(primary, 12)).step == 12
     assert (tmp_path / "out.csv").read_bytes().startswith(before)
 
@@ -150,7 +150,7 @@ def small() -> Iterator[Path]:
 
 
 def test_a_full_disk_of_the_server(tmp_path: Path, postgres: Any, small: Path, servers: list[Any]) -> None:
-    """One sentence; with room again the stream goes on, and the account holds."""
+    """One sentence; with room again the stream continues, and the account holds."""
     data = small / "server"
     data.mkdir()
     primary = server(servers, postgres, folder=data)

@@ -76,7 +76,7 @@ def release(
     ] = False,
     as_json: Machine = False,
 ) -> None:
-    """Release the stream of a configuration, and go on where an earlier start was stopped.
+    """Release the stream of a configuration, and resume where an earlier start stopped.
 
     Every block of steps is committed to the ledger, with its charges, the mechanism's state and the position in the
     source, before anything of it reaches the sink. Start the same command again after a crash, a full disk or a reboot:

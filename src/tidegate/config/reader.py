@@ -60,7 +60,7 @@ _SPELT = {"names": "columns"}
 
 
 class Pointed(str):
-    """A number with a point, as it stands in the file."""
+    """A number with a point, as it is in the file."""
 
 
 def read_config(path: str | Path, *, follow: bool = False) -> Config:
@@ -335,7 +335,7 @@ class FileReader:
         if clock.count is None and not live:
             raise self.fail(
                 "a finite input needs the key 'count', because the last event must not decide where the "
-                "stream ends; write for example count = 168, or follow = true in [source] if it goes on.",
+                "stream ends; write for example count = 168, or follow = true in [source] if it continues.",
                 "steps",
             )
         query = self.make("query", lambda: _query(query_keys, self.path.parent, steps))
@@ -419,7 +419,7 @@ class FileReader:
             return build()
         except InvalidParameter as error:
             name = _SPELT.get(error.name, error.name)
-            # the sentence speaks of the key that stands in the file
+            # the sentence speaks of the key that is in the file
             words = re.sub(rf"\b{re.escape(error.name)}(?==| must\b)", name, str(error))
             raise self.fail(words, section, name) from None
         except (OverflowError, MemoryError):

@@ -130,7 +130,7 @@ def configured_sink(
         elif Path(location).exists():
             raise SinkError(
                 f"{config.sink.location} has one row per step, with its newest value, because its input was not "
-                "followed; move it away, and it is written anew with all revisions, or name another location in [sink]."
+                "followed; move it away, and it is written again with all revisions, or name another location in [sink]."
             )
         found = opened(newest)
     found.remembers = {"newest": newest}

@@ -237,7 +237,7 @@ class Receipt:
         self._slot = 0 if first <= second else 1  # the older one is written next, or one that was spoilt
 
     def _write_all(self, written: Written) -> None:
-        """Write the whole file anew."""
+        """Write the whole file again."""
         about = {
             "receipt": VERSION,
             "origin": asdict(self.origin),

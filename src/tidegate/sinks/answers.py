@@ -30,7 +30,7 @@ class AnswerFileSink(TextFileSink):
 
     At every start the question is asked again from the first release on, and what the file holds is compared with the
     answers: after a crash only the missing bytes are written. Where they differ because the question was changed, or is
-    computed in another way by another version, the file is set aside under another name and written anew; a file
+    computed in another way by another version, the file is set aside under another name and written again; a file
     that is no answer at all is refused.
 
     Parameters

@@ -78,7 +78,7 @@ class ParquetFolderSink(FileSink):
             raise self._not_written(error) from None
         there = self._files()
         self._last = _part(number) if number else ""
-        # a file that is gone is written anew, and those that are there are found to be the same
+        # a file that is gone is written again, and those that are there are found to be the same
         whole = all(_part(last) in there for last in range(PART, number + 1, PART))
         return number - number % PART if whole and there else 0
 

@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--where", action="store_true", help="print the path of this program, for spark-submit"
     )
-    parser.add_argument("--follow", action="store_true", help="go on as events arrive")
+    parser.add_argument("--follow", action="store_true", help="continue as events arrive")
     parser.add_argument("--checkpoint", help="Spark's folder for the query; beside the ledger if not given")
     parser.add_argument(
         "--spool", help="a folder that driver and executors share; beside the ledger if not given"

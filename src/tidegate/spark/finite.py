@@ -29,7 +29,7 @@ class _Sentences(AccumulatorParam[frozenset[str]]):
 
 
 def release(configuration: str | Path | Queries, events: DataFrame, *, new_stream: bool = False) -> None:
-    """Release all steps of a configuration from a DataFrame that ends, and go on where an earlier start was stopped.
+    """Release all steps of a configuration from a DataFrame that ends, and resume where an earlier start stopped.
 
     Parameters
     ----------

@@ -291,6 +291,6 @@ def _options(leaf: Any) -> str:
 
 def _another(checkpoint: str) -> SpoolLost:
     return SpoolLost(
-        f"the checkpoint {checkpoint} is not the one of the releases in the ledger, so its batches count anew; put the "
+        f"the checkpoint {checkpoint} is not the one of the releases in the ledger, so its batches count again; put the "
         "right one back, or accept with new_checkpoint that the source is read again from its beginning."
     )

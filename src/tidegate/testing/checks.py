@@ -665,7 +665,7 @@ def noise_to_come_is_declared(subject: Subject) -> None:
 
 @_check
 def halts_are_charged(subject: Subject) -> None:
-    """Where noise fails, all that is left is charged, the error says nothing, and a restart is silent, then anew."""
+    """Where noise fails, all that is left is charged, the error says nothing; a restart is silent at first."""
     rows = subject.rows(_steps(subject))
     for request in (1, 3):
         with install(Failing(request)) as source:
@@ -691,7 +691,7 @@ def halts_are_charged(subject: Subject) -> None:
         silent = after["status"] == Status.SILENT
         _must(silent[: subject.window - 1].all(), "a step right after a halt is not silent")
         new = Direct(subject, Numbered()).push(subject.read(rows[:4])).status == Status.SILENT
-        _must(np.array_equal(silent[subject.window - 1 :], new), "a stream does not begin anew after a halt")
+        _must(np.array_equal(silent[subject.window - 1 :], new), "a stream does not start again after a halt")
         _must(verify(trial.log.rows()).ok, "the log of a halted stream does not verify")
 
 
