@@ -30,7 +30,7 @@ length = "1h"
 zone = "America/New_York"
 count = {count}
 [protect]
-epsilon = "1000000000"
+epsilon = "10000000"
 window = "25h"
 [sink]
 location = "released.csv"

@@ -7,9 +7,9 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from tidegate.testing.discovery import subjects
 
 import tidegate as tg
+from every_mechanism import subjects
 from tidegate.core.errors import SessionClosed
 from tidegate.core.mechanism import SharesBudget
 from tidegate.core.session import Session

@@ -232,7 +232,7 @@ start = "{start}"
 length = "1000s"
 count = 2
 [protect]
-epsilon = "100000000"
+epsilon = "10000000"
 window = 2
 [mechanism]
 name = "Uniform"

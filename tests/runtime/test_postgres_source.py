@@ -53,7 +53,7 @@ def followed(folder: Path, url: str, steps: int = 2, *changes: tuple[str, str]) 
         ('start = "2026-03-02T00:00"', f'start = "{start}"'),
         ('length = "1h"', 'length = "1000s"'),
         ("count = 12", f"count = {steps}"),
-        ('epsilon = "1"', 'epsilon = "100000000"'),
+        ('epsilon = "1"', 'epsilon = "10000000"'),
         ('aggregate = "distinct"', 'aggregate = "count"'),
         ('columns = ["north", "south"]', 'columns = ["north", "south"]\nmost = 10000'),
         ('column = "place"', 'column = "place"\nsettle = 0.2\nfollow = true'),

@@ -59,7 +59,7 @@ count = {steps}
 {query}
 
 [protect]
-epsilon = "100000000"
+epsilon = "10000000"
 window = 4
 
 [mechanism]
@@ -423,7 +423,7 @@ def test_the_same_releases_as_from_a_file(spark: Any, tmp_path: Path) -> None:
     found = {}
     for name in ("file", "finite", "streaming"):
         folder = tmp_path / name
-        queries = configured(folder, query, ('value = "amount"\n', ""), ('"100000000"', '"1"'))
+        queries = configured(folder, query, ('value = "amount"\n', ""), ('"10000000"', '"1"'))
         with fixed_entropy(6):
             if name == "file":
                 rows = ["time,unit,place", *(f"{t},{u},{p}" for t, u, p, _ in made)]

@@ -806,8 +806,8 @@ def _query(keys: QueryKeys, folder: Path, steps: Steps) -> Query:
     elif keys.columns and levels is None:
         columns = Columns(keys.columns, keys.outside)
     found = {"columns": columns, "clip": clip or None, "learn": learn, "lookup": lookup, "levels": levels}
-    found["over"] = 1 if keys.over is None else steps.window("over", keys.over)
-    return Query(**_parameters(keys, Query) | found)  # which checks the number of bounds
+    over = 1 if keys.over is None else steps.window("over", keys.over)
+    return Query(**_parameters(keys, Query) | found | {"over": over})  # which checks the number of bounds
 
 
 def _range(keys: QueryKeys, lookup: Lookup | None) -> tuple[Range, Levels | None]:

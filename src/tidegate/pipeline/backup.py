@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from tidegate.core.commit import Row
 from tidegate.core.errors import LogDamaged
-from tidegate.core.sqlite_log import PRIVATE
+from tidegate.core.place import PRIVATE
 from tidegate.core.verify import Verification, verify
 from tidegate.errors import InvalidParameter
 from tidegate.pipeline import spool

@@ -128,10 +128,10 @@ class Uniform(Measuring):
         if self.shared is not None:
             steps = np.arange(first, first + count)
             drawn, spans = self.shared.measure(state.law, noise.source, STREAM, first, steps)
-            values = (rows + drawn) * grid
+            values = np.multiply(rows + drawn, grid, dtype=np.float64)
         elif self.own_noise.draw is not laplace:
             drawn = self.own_noise.draw(noise.source, STREAM, first, self.scale, rows.shape)
-            values = (rows + drawn) * grid
+            values = np.multiply(rows + drawn, grid, dtype=np.float64)
         elif rows.size == 1:  # the quick way for single values
             values = np.array(
                 [[(rows.item() + laplace_one(noise.source, STREAM, first, 0, self.scale)) * grid]]
