@@ -82,4 +82,4 @@ def test_what_no_sampler_can_draw_is_no_policy(field: str, value: Any) -> None:
     """The policy of all mechanisms says so."""
     given = {"epsilon": "1", field: value} if field != "rho" else {field: value}
     with pytest.raises(InvalidParameter, match=f"{field} must be at most"):
-        tg.WEvent(w=4, **given)
+        tg.WEvent(window=4, **given)

@@ -267,7 +267,7 @@ def test_a_frame_that_cannot_be_read_is_one_sentence(spark: Any, tmp_path: Path)
 
 
 class World:
-    """A clock that goes on from call to call as a plan says, and what happens meanwhile."""
+    """A clock that continues from call to call as a plan says, and what happens meanwhile."""
 
     def __init__(self, folder: Path, plan: Callable[[World], None]) -> None:
         self.folder, self.plan = folder, plan

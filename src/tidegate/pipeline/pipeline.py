@@ -377,7 +377,7 @@ class Pipeline:
             except sqlite3.OperationalError as error:  # the disk is full, say: an outside failure
                 raise LogUnavailable(
                     f"the log {without_secrets(self.queries.ledger)} cannot be written ({error}); nothing of this block "
-                    "has left: make room, and start again."
+                    "has left: free some space, and start again."
                 ) from None
             self.on_committed()
 

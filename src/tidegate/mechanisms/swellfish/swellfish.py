@@ -223,7 +223,7 @@ class Swellfish(Mechanism):
                 "promise",
                 "joint",
                 "'windowed' where a secret is hidden for ever",
-                "hide the baseline anew every day, or give the policy a horizon",
+                "hide the baseline day by day, or give the policy a horizon",
             )
 
     def _check_gaps(self, specification: Specification) -> None:
