@@ -277,8 +277,10 @@ class Pipeline:
 
     @property
     def _origin(self) -> Origin:
-        policy = self.queries.policy
-        return Origin.of(self.identity, self.queries.fingerprint, policy.budget, policy.window)
+        queries = self.queries
+        return Origin.of(
+            self.identity, queries.fingerprint, queries.policy.budget, queries.first.window
+        )  # of what is protected
 
     def _relative(self, path: Path) -> str:
         """A receipt's place from the log's folder on, so that both may be moved together."""
