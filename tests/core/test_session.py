@@ -908,7 +908,7 @@ def test_an_event_that_nobody_knows_is_refused_in_public(name: Any) -> None:
 @pytest.mark.parametrize("form", [None, "single"])
 def test_an_intrusion_that_was_not_promised_halts_nothing(form: str | None) -> None:
     """Of a mechanism that is not pan-private, or allows for one that nobody notices."""
-    session = Session(BudgetAbsorption(tg.WEvent(epsilon="2", w=W), pan_private=form))
+    session = Session(BudgetAbsorption(tg.WEvent(epsilon="2", window=W), pan_private=form))
     with pytest.raises(InvalidInput, match="one intrusion" if form else "no query"):
         session.event("intrusion")
     assert not session.closed
