@@ -59,7 +59,7 @@ count = {steps}
 {query}
 
 [protect]
-epsilon = "100000000"
+epsilon = "10000000"
 window = 4
 
 [mechanism]
