@@ -119,7 +119,7 @@ class Tiny:
         """Any policy of this window."""
         if self.window is None:
             return tg.User(epsilon=self.epsilon, horizon=self.horizon or 1000)
-        return tg.WEvent(epsilon=self.epsilon, w=self.window)
+        return tg.WEvent(epsilon=self.epsilon, window=self.window)
 
     def with_policy(self, policy: Any) -> Tiny:
         """With a share of the budget."""

@@ -7,9 +7,9 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from tests.every_mechanism import subjects
 
 import tidegate as tg
+from every_mechanism import subjects
 from tidegate.core.errors import SessionClosed
 from tidegate.core.mechanism import SharesBudget
 from tidegate.core.session import Session
@@ -82,7 +82,7 @@ def test_what_no_sampler_can_draw_is_no_policy(field: str, value: Any) -> None:
     """The policy of all mechanisms says so."""
     given = {"epsilon": "1", field: value} if field != "rho" else {field: value}
     with pytest.raises(InvalidParameter, match=f"{field} must be at most"):
-        tg.WEvent(w=4, **given)
+        tg.WEvent(window=4, **given)
 
 
 @pytest.mark.parametrize("name", [subject.name for subject in subjects()])

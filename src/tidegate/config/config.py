@@ -124,7 +124,7 @@ class Config:
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What is promised of this stream: the mechanism's guarantee, with what this input takes for granted."""
+        """What is promised of this stream: the mechanism's guarantee, with what this input assumes."""
         found = self.mechanism.guarantee
         assumptions = list(found.assumptions)
         if self.query.aggregate == "given":

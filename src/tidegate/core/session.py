@@ -234,7 +234,7 @@ class Session:
     --------
     >>> import tidegate as tg
     >>> from tidegate.mechanisms.plain.uniform import Uniform
-    >>> with Session(Uniform(tg.WEvent(epsilon="1", w=24), columns=3)) as session:
+    >>> with Session(Uniform(tg.WEvent(epsilon="1", window=24), columns=3)) as session:
     ...     release = session.push([12, 0, 7])
     >>> release.values.shape, session.step
     ((3,), 1)
@@ -879,8 +879,8 @@ def plan_amendment(
     >>> from tidegate.mechanisms.plain.uniform import Uniform
     >>> from tidegate.core.log import MemoryLog
     >>> log = MemoryLog()
-    >>> _ = Session(Uniform(tg.WEvent(epsilon="1", w=24)), log).push_batch([[1], [2]])
-    >>> plan_amendment(Uniform(tg.WEvent(epsilon="1/2", w=24)), log)
+    >>> _ = Session(Uniform(tg.WEvent(epsilon="1", window=24)), log).push_batch([[1], [2]])
+    >>> plan_amendment(Uniform(tg.WEvent(epsilon="1/2", window=24)), log)
     Amendment(unchanged=(), begun={'': 26}, ended=())
     """
     _, description = _configured(queries, shares, current(), about, names)
@@ -1084,7 +1084,7 @@ def open(
     --------
     >>> import tempfile, tidegate as tg
     >>> from tidegate.mechanisms.plain.uniform import Uniform
-    >>> mechanism = Uniform(tg.WEvent(epsilon="1", w=24))
+    >>> mechanism = Uniform(tg.WEvent(epsilon="1", window=24))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for count in (12, 7):  # two processes, one after the other
     ...         with tg.open(mechanism, f"{folder}/visits.ledger") as session:

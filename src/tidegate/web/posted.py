@@ -156,7 +156,7 @@ class PostedDriver(Driver):
         return frame.filter(pl.Series(counts)), numbers[counts]
 
     def join(self) -> None:
-        """Wait until the stream has ended, and what waits for the disk is put away."""
+        """Wait until the stream has ended, and what waits for the disk is stored."""
         super().join()
         if self.ended:
             self.spool.close()

@@ -280,7 +280,7 @@ def of_windows(policy: User) -> WEvent:
             "policy", str(budget), "a pure or a zCDP budget for Blocks", "write epsilon or rho alone"
         )
     length = policy.steps_charged
-    return policy.restated(WEvent, blocks_met(length) * budget.total, w=length)
+    return policy.restated(WEvent, blocks_met(length) * budget.total, window=length)
 
 
 def of_block(policy: Policy) -> User:

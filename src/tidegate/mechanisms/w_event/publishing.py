@@ -239,7 +239,7 @@ class Publishing(SharingMechanism):
             )
         if self.units >= 2**50 or self.score_scale > 2**50 or self.whole_scale > 2**55:
             raise InvalidParameter(
-                "w",
+                "window",
                 self.window,
                 f"small enough for {self.columns} columns to count its budget",
                 "shorten the window",
