@@ -120,7 +120,9 @@ def test_a_stream_is_released_and_cannot_be_amended_to_other_windows(
     assert main(["amend", str(file)]) == 2
     assert "not what is protected" in capsys.readouterr().err
     # 9 = 3 + 6: the account has the same windows, and people would be protected for longer than they were
-    file.write_text(TEXT.replace('window = "3 days"', 'window = "9 days"').replace('over = "7 days"', "over = 1"))
+    file.write_text(
+        TEXT.replace('window = "3 days"', 'window = "9 days"').replace('over = "7 days"', "over = 1")
+    )
     assert parse_queries(file.read_text(), file).policy.window == 9
     assert main(["amend", str(file)]) == 2
     assert "window cannot be amended" in capsys.readouterr().err

@@ -893,7 +893,9 @@ def test_an_event_behind_the_horizon_is_refused_in_public() -> None:
 def test_an_event_that_nobody_knows_is_refused_in_public(name: Any) -> None:
     """Nothing is charged and nothing is silent: the session stays open. Queries that do not know it are left alone."""
     log = MemoryLog()
-    session = Session({"a": hooked(), "b": BudgetAbsorption(hooked().policy)}, log, shares={"a": "1/2", "b": "1/2"})
+    session = Session(
+        {"a": hooked(), "b": BudgetAbsorption(hooked().policy)}, log, shares={"a": "1/2", "b": "1/2"}
+    )
     session.push({"a": ROWS[0], "b": [3]})
     before = session.head
     with pytest.raises(InvalidInput):

@@ -1,4 +1,4 @@
-"""Units that count over several steps, of events that are sent to the service: what is released is the same after restarts."""
+"""Units that count over several steps, of events that are sent: what is released is the same after restarts."""
 
 from __future__ import annotations
 

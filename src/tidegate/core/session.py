@@ -733,7 +733,9 @@ class Session:
                 if isinstance(query.mechanism, HandlesEvents) and query.mechanism.hears(name)
             ]
             if not handling:
-                raise InvalidInput("no query of this session knows this event; name one that a mechanism knows.")
+                raise InvalidInput(
+                    "no query of this session knows this event; name one that a mechanism knows."
+                )
             for query in handling:
                 query.check_step()
             self._closed = BUSY
