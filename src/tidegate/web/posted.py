@@ -37,12 +37,10 @@ _COUNTING = threading.Lock()  # streams count one after the other, so that the m
 
 
 class PostedIntake(Intake):
-    """An intake that reads events from the spool, as far ahead as there is memory.
+    """An intake that reads events from the spool, as far ahead as there is memory, and removes those that were counted.
 
-    It removes them with the last step that counts them.
-
-    Reading ahead leaves little to do when a step closes, so that the time of its release does not tell how much one unit
-    has sent. What does not fit is read then.
+    An event stays until the last step that counts it is committed. Reading ahead leaves little to do when a step closes,
+    so that the time of its release does not tell how much one unit has sent. What does not fit is read then.
     """
 
     spool: Spool
