@@ -16,8 +16,8 @@ from tidegate.exact import show
 from tidegate.ingest.sources.text import CsvDialect, JsonDialect
 from tidegate.ingest.times import TimeReader
 from tidegate.policy.budget import Approximate, Pure
-from tidegate.web import words
-from tidegate.web.parsing import MOST_MEMBERS, BadBatch, Parser, TooLarge, unpack
+from tidegate.web import explanations
+from tidegate.web.event_parsing import MOST_MEMBERS, BadBatch, Parser, TooLarge, unpack
 
 GOOD = {
     NDJSON: b'{"time": "2026-03-02", "unit": "a", "place": "north"}\n',
@@ -139,4 +139,4 @@ def test_gzip_may_have_several_members() -> None:
 def test_every_budget_has_words(epsilon: str) -> None:
     """Also one that protects nobody, as tests without noise have."""
     for budget in (Pure(Fraction(epsilon)), Approximate(Fraction(epsilon), Fraction(1, 10**6))):
-        assert f"ε = {show(Fraction(epsilon))}" in words._budget(budget)
+        assert f"ε = {show(Fraction(epsilon))}" in explanations._budget(budget)

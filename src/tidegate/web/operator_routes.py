@@ -15,17 +15,17 @@ from tidegate.config import Queries
 from tidegate.core.verify import Verification
 from tidegate.exact import show
 from tidegate.pipeline.reading import read_stream
-from tidegate.web.answers import JSON, Route, answer, read_query, reads
 from tidegate.web.channel import Channel
 from tidegate.web.driver import Driver
-from tidegate.web.gate import bearer
-from tidegate.web.reading import NAME, QUERY, Reading, describe, shared
+from tidegate.web.middleware import bearer
+from tidegate.web.public_routes import NAME, QUERY, PublicRoutes, describe, shared
+from tidegate.web.routes import JSON, Route, answer, read_query, reads
 from tidegate.web.tokens import Tokens
 
 HISTORY = 500  # steps of the budget's history
 
 
-class Operating:
+class OperatorRoutes:
     """Handlers of the operator's routes.
 
     Parameters
@@ -36,7 +36,7 @@ class Operating:
         Who is an operator.
     """
 
-    def __init__(self, reading: Reading, tokens: Tokens) -> None:
+    def __init__(self, reading: PublicRoutes, tokens: Tokens) -> None:
         self.reading, self.tokens = reading, tokens
 
     @property

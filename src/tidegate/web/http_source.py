@@ -22,20 +22,20 @@ from tidegate.pipeline import Pipeline
 from tidegate.pipeline.journal import log
 from tidegate.web import limits
 from tidegate.web.driver import Clock, Driver
-from tidegate.web.parsing import Parser
-from tidegate.web.room import Room
+from tidegate.web.event_parsing import Parser
+from tidegate.web.explanations import step_length
+from tidegate.web.quotas import Quota
 from tidegate.web.spool import Spool, SpoolSource, cost
-from tidegate.web.words import step_length
 
 LOCATION = "serve:"
 
 
-_HELD = Room(limits.MOST_HELD)  # bytes of events that all streams have read ahead
+_HELD = Quota(limits.MOST_HELD)  # bytes of events that all streams have read ahead
 _HOLDING = threading.Lock()
 _COUNTING = threading.Lock()  # streams count one after the other, so that the memory is that of one
 
 
-class PostedIntake(Intake):
+class HttpIntake(Intake):
     """An intake that reads events from the spool, as far ahead as there is memory, and removes them with their step.
 
     Reading ahead leaves little to do when a step closes, so that the time of its release does not tell how much one unit
@@ -96,7 +96,7 @@ class PostedIntake(Intake):
         self.spool.forget(position["step"])
 
 
-class PostedDriver(Driver):
+class HttpDriver(Driver):
     """Drives a stream from what producers send; parameters as for :class:`Driver`."""
 
     def __init__(
@@ -132,7 +132,7 @@ class PostedDriver(Driver):
         """The spool's events."""
         config = self.config
         self.spool.forget(pipeline.step)
-        intake = PostedIntake(
+        intake = HttpIntake(
             SpoolSource(self.spool, self.parser.columns),
             config.schema,
             config.steps,

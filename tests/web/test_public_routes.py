@@ -18,8 +18,8 @@ from tidegate.config import Queries, parse_queries
 from tidegate.config.queries import one
 from tidegate.pipeline.amend import amend
 from tidegate.web import Service
-from tidegate.web.board import Board
-from tidegate.web.machines import STATES
+from tidegate.web.monitoring_routes import STATES
+from tidegate.web.release_cache import ReleaseCache
 
 ALERTS = Path(__file__).resolve().parents[2] / "docs" / "examples" / "tidegate-alerts.yml"
 
@@ -126,8 +126,8 @@ def test_old_releases_come_from_the_store(hall: Hall, monkeypatch: pytest.Monkey
     _, service = hall
     driver = service.drivers["hall"].first
     whole, chunk = driver.board.select(), driver.board.after(0, 10**6)
-    monkeypatch.setattr("tidegate.web.board.KEPT_CELLS", 40)
-    small = Board(driver.config, driver._past)
+    monkeypatch.setattr("tidegate.web.release_cache.KEPT_CELLS", 40)
+    small = ReleaseCache(driver.config, driver._past)
     for at in range(48):
         small.add(chunk[at : at + 1])
     assert len(small._tail) < 10
@@ -143,8 +143,8 @@ def test_small_chunks_are_put_together(hall: Hall, monkeypatch: pytest.MonkeyPat
     _, service = hall
     driver = service.drivers["hall"].first
     whole, chunk = driver.board.select(), driver.board.after(0, 10**6)
-    monkeypatch.setattr("tidegate.web.board.TOGETHER", 10)
-    board = Board(driver.config, driver._past)
+    monkeypatch.setattr("tidegate.web.release_cache.TOGETHER", 10)
+    board = ReleaseCache(driver.config, driver._past)
     for at in range(48):
         board.add(chunk[at : at + 1])
         assert board.number == at + 1

@@ -13,9 +13,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tidegate.errors import TidegateError
 from tidegate.pipeline.journal import log
 from tidegate.web import limits
-from tidegate.web.answers import CROWDED, Refused, answer
 from tidegate.web.connections import peer
-from tidegate.web.room import Room
+from tidegate.web.quotas import Quota
+from tidegate.web.routes import CROWDED, Refused, answer
 from tidegate.web.tokens import Token, Tokens
 
 POLICY = "; ".join(
@@ -53,7 +53,7 @@ EMBEDDED = re.compile(r"/embed/.*|/streams/.*/chart\.svg")
 class _Answering:
     """An answer on its way: in slices, and counted for its reader until the last of them is handed over."""
 
-    def __init__(self, gate: Gate, scope: Scope, send: Send) -> None:
+    def __init__(self, gate: Middleware, scope: Scope, send: Send) -> None:
         self._gate, self._send = gate, send
         self._headers = gate.headers(scope)
         self._peer = peer(scope["client"][0] if scope.get("client") else "")
@@ -83,7 +83,7 @@ class _Answering:
             readers.give(self._peer, size)
 
 
-class Gate:
+class Middleware:
     """ASGI middleware that lets no unknown host in and no unexplained error out.
 
     Parameters
@@ -105,13 +105,13 @@ class Gate:
         self,
         app: ASGIApp,
         hosts: Iterable[str] | None = None,
-        readers: Room | None = None,
+        readers: Quota | None = None,
         *,
         cors: Sequence[str] = (),
         embed: Sequence[str] = (),
     ) -> None:
         self.app = app
-        self.readers = readers or Room(limits.MOST_ANSWERS)
+        self.readers = readers or Quota(limits.MOST_ANSWERS)
         self.hosts = None if hosts is None else frozenset(hosts)
         self.cors, self.embed = tuple(cors), tuple(embed)
 

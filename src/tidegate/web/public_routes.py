@@ -21,15 +21,15 @@ from tidegate.report.wording import Words
 from tidegate.sinks.chunks import CONFIDENCE
 from tidegate.version import __version__
 from tidegate.web import limits
-from tidegate.web.answers import CROWDED, JSON, Parameter, Refused, Route, answer, read_query, reads
-from tidegate.web.board import Selection
 from tidegate.web.channel import Channel
+from tidegate.web.chart import MOST_STEPS, chart_svg
 from tidegate.web.connections import peer
 from tidegate.web.driver import Driver
-from tidegate.web.encoding import FORMATS
-from tidegate.web.picture import MOST_STEPS, chart_svg
-from tidegate.web.room import Room, Turns
-from tidegate.web.words import duration, meaning, step_length
+from tidegate.web.explanations import duration, meaning, step_length
+from tidegate.web.quotas import Queues, Quota
+from tidegate.web.release_cache import Selection
+from tidegate.web.release_encoding import FORMATS
+from tidegate.web.routes import CROWDED, JSON, Parameter, Refused, Route, answer, read_query, reads
 
 NAME = Parameter("name", "The stream's name.", {"type": "string"}, place="path")
 QUERY = Parameter("query", "The query's name.", {"type": "string"}, place="path")
@@ -85,7 +85,7 @@ PAGE_BYTES = 256 * 2**10  # of a file that are read at once
 UNCHANGED = {304: ((), "Nothing has changed since the ETag that was given.")}
 
 
-class Reading:
+class PublicRoutes:
     """Handlers of the public routes.
 
     Parameters
@@ -96,9 +96,9 @@ class Reading:
         Room for answers that readers have not yet taken.
     """
 
-    def __init__(self, drivers: dict[str, Driver], readers: Room) -> None:
+    def __init__(self, drivers: dict[str, Driver], readers: Quota) -> None:
         self.drivers, self.readers = drivers, readers
-        self._turns = Turns()  # so that one reader's large answers do not hold up those of others
+        self._turns = Queues()  # so that one reader's large answers do not hold up those of others
         self._making = asyncio.Semaphore(limits.MAKERS)
 
     @property

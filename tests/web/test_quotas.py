@@ -13,8 +13,8 @@ import pytest
 from tests.web.test_sending import Hall, post, record
 from tests.web.test_sending import hall as hall
 
-from tidegate.web.parsing import Parser
-from tidegate.web.room import Room
+from tidegate.web.event_parsing import Parser
+from tidegate.web.quotas import Quota
 from tidegate.web.spool import Spool, SpoolFull
 from tidegate.web.tokens import Tokens
 from waiting import until
@@ -92,7 +92,7 @@ def test_slow_bodies_of_one_holder_leave_room_for_others(
     address, token, service = hall
     other = Tokens(tmp_path / "tokens.json").add("producer", "other")
     service.sending.requests.most = 6
-    monkeypatch.setattr("tidegate.web.sending.SECONDS", 10.0)
+    monkeypatch.setattr("tidegate.web.producer_routes.SECONDS", 10.0)
     slow = [slow_body(address, token, f"s{number}") for number in range(3)]
     until(lambda: service.sending.requests.taken == 3)
     refused = post(address, token, record("a"), "more")
@@ -131,7 +131,7 @@ def test_the_disk_is_shared(tmp_path: Path) -> None:
 
 def test_nobody_can_take_all() -> None:
     """However many take what they get, there is as much left for another as the least of them has."""
-    room = Room(1000)
+    room = Quota(1000)
     for holder in "abcdef":
         while room.fits(holder, 1):
             room.take(holder, 1)

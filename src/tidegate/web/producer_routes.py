@@ -11,12 +11,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from tidegate.web import limits
-from tidegate.web.answers import JSON, Parameter, Refused, Route, answer, read_query
-from tidegate.web.gate import bearer
-from tidegate.web.parsing import MOST_SENT, TYPES, BadBatch, TooLarge, unpack
-from tidegate.web.posted import PostedDriver
-from tidegate.web.reading import NAME, Reading
-from tidegate.web.room import Room, Turns
+from tidegate.web.event_parsing import MOST_SENT, TYPES, BadBatch, TooLarge, unpack
+from tidegate.web.http_source import HttpDriver
+from tidegate.web.middleware import bearer
+from tidegate.web.public_routes import NAME, PublicRoutes
+from tidegate.web.quotas import Queues, Quota
+from tidegate.web.routes import JSON, Parameter, Refused, Route, answer, read_query
 from tidegate.web.spool import SpoolFailed, SpoolFull
 from tidegate.web.tokens import Tokens
 
@@ -33,7 +33,7 @@ SECONDS = 60.0  # for a body to come
 LATER = {"Retry-After": "1"}
 
 
-class Sending:
+class ProducerRoutes:
     """Handlers of the producers' route.
 
     Parameters
@@ -44,11 +44,11 @@ class Sending:
         Who is a producer.
     """
 
-    def __init__(self, reading: Reading, tokens: Tokens) -> None:
+    def __init__(self, reading: PublicRoutes, tokens: Tokens) -> None:
         self.reading, self.tokens = reading, tokens
-        self.requests = Room(MOST_REQUESTS)
-        self.bytes = Room(limits.MOST_BODIES)
-        self._turns = Turns()
+        self.requests = Quota(MOST_REQUESTS)
+        self.bytes = Quota(limits.MOST_BODIES)
+        self._turns = Queues()
         self._threads = ThreadPoolExecutor(PARSERS, thread_name_prefix="parse")
 
     @property
@@ -83,7 +83,7 @@ class Sending:
         driver = self.reading.driver(request)
         if holder.role == "producer" and holder.streams and driver.name not in holder.streams:
             raise Refused(403, "this token is for other streams.")
-        if not isinstance(driver, PostedDriver):
+        if not isinstance(driver, HttpDriver):
             raise Refused(409, "this stream takes no events; its source is another.")
         if driver.astray:
             raise Refused(
@@ -149,7 +149,7 @@ class Sending:
                 parts.append(part)
 
     async def _parse(
-        self, request: Request, driver: PostedDriver, who: str, key: str, kind: str, parts: list[bytes]
+        self, request: Request, driver: HttpDriver, who: str, key: str, kind: str, parts: list[bytes]
     ) -> Future[None]:
         """Check a batch in another thread and hand it to the disk; the future is done when it is there."""
         driver.spool.refuse_more(who)

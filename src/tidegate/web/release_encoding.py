@@ -17,7 +17,7 @@ from tidegate.config import Config
 from tidegate.exact import show
 from tidegate.releases import Status
 from tidegate.sinks.chunks import CONFIDENCE
-from tidegate.web.board import Board, Selection, bounds
+from tidegate.web.release_cache import ReleaseCache, Selection, bounds
 
 FORMATS = {
     "json": "application/json",
@@ -88,7 +88,7 @@ class Encoder:
             for number, step, revision, status, units, scale, values, low, high in rows
         ]
 
-    def _after(self, board: Board, number: int, most: int) -> list[dict[str, Any]]:
+    def _after(self, board: ReleaseCache, number: int, most: int) -> list[dict[str, Any]]:
         chunk = board.after(number, most)
         if not len(chunk):
             return []
@@ -97,7 +97,7 @@ class Encoder:
         everything = tuple(range(len(self.labels)))
         return self.objects(Selection(chunk, counted, everything, answers, low, high))
 
-    def alarms(self, board: Board, number: int) -> list[dict[str, Any]]:
+    def alarms(self, board: ReleaseCache, number: int) -> list[dict[str, Any]]:
         """The alarms that a release has raised or cleared."""
         return [
             {
@@ -110,7 +110,7 @@ class Encoder:
             for event in board.alarms.events.get(number, [])
         ]
 
-    def event(self, board: Board, number: int, most: int) -> list[tuple[int, bytes]]:
+    def event(self, board: ReleaseCache, number: int, most: int) -> list[tuple[int, bytes]]:
         """Releases after a number as server-sent events, each with its number; alarms come before their release."""
         found = []
         for each in self._after(board, number, most):
@@ -122,14 +122,14 @@ class Encoder:
         return found
 
     def messages(
-        self, board: Board, number: int, most: int, *, releases: bool
+        self, board: ReleaseCache, number: int, most: int, *, releases: bool
     ) -> Iterator[tuple[int, list[dict[str, Any]]]]:
         """What a webhook is sent about each release after a number."""
         for each in self._after(board, number, most):
-            told = [{"type": "alarm", **alarm} for alarm in self.alarms(board, each["number"])]
+            events = [{"type": "alarm", **alarm} for alarm in self.alarms(board, each["number"])]
             if releases:
-                told.append({"type": "release", **self.names, "columns": list(self.labels), **each})
-            yield each["number"], told
+                events.append({"type": "release", **self.names, "columns": list(self.labels), **each})
+            yield each["number"], events
 
     def encode(self, kind: str, found: Selection, last: int) -> bytes:
         """The body of an answer."""

@@ -26,7 +26,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.releases import Status
 from tidegate.web import Service
-from tidegate.web.posted import PostedDriver
+from tidegate.web.http_source import HttpDriver
 from tidegate.web.spool import Spool, SpoolSource
 from tidegate.web.tokens import Tokens
 from waiting import until
@@ -78,7 +78,7 @@ def hall(tmp_path: Path) -> Iterator[Hall]:
 def held(service: Service) -> pl.DataFrame:
     """What is on disk of open steps."""
     driver = service.drivers["hall"]
-    assert isinstance(driver, PostedDriver)
+    assert isinstance(driver, HttpDriver)
     other = Spool(driver.spool.folder, driver.spool.floor)
     found = events(other)
     other.close()
@@ -294,7 +294,7 @@ def test_back_pressure(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no room a batch is put off, with a time to try again, and nothing of it is kept."""
     address, token, service = hall
     driver = service.drivers["hall"]
-    assert isinstance(driver, PostedDriver)
+    assert isinstance(driver, HttpDriver)
     monkeypatch.setattr(driver.spool.kept, "most", 10)
     answer = post(address, token, record("a"))
     assert answer.status_code == 429

@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tidegate.pipeline.journal import log
 from tidegate.pipeline.published import public_text
 from tidegate.sinks.files import replacing
-from tidegate.web.alarms import Hook
-from tidegate.web.board import Board
-from tidegate.web.encoding import Encoder
+from tidegate.web.alarms import Webhook
+from tidegate.web.release_cache import ReleaseCache
+from tidegate.web.release_encoding import Encoder
 
 TIMEOUT = 10.0  # seconds for one attempt
 PATIENCE = (1.0, 60.0)  # seconds before the next attempt: at first, and at most
@@ -47,7 +47,7 @@ class Sender:
     """
 
     def __init__(
-        self, hook: Hook, board: Board, encoder: Encoder, key: Ed25519PrivateKey, file: Path
+        self, hook: Webhook, board: ReleaseCache, encoder: Encoder, key: Ed25519PrivateKey, file: Path
     ) -> None:
         self.hook, self.board, self.encoder, self.key, self.file = hook, board, encoder, key, file
         parts = urlsplit(hook.url)
@@ -139,7 +139,7 @@ _FILES = threading.Lock()
 
 
 def senders(
-    hooks: tuple[Hook, ...], board: Board, encoder: Encoder, key: Ed25519PrivateKey, file: Path
+    hooks: tuple[Webhook, ...], board: ReleaseCache, encoder: Encoder, key: Ed25519PrivateKey, file: Path
 ) -> Iterator[Sender]:
     """A sender for every hook."""
     for hook in hooks:

@@ -12,10 +12,10 @@ from starlette.responses import Response
 
 from tidegate.core.commit import Row
 from tidegate.pipeline.published import COLUMNS, PAGE, public_text, published_head, published_rows
-from tidegate.web.answers import Parameter, Route, answer, read_query, reads
 from tidegate.web.channel import Channel
-from tidegate.web.encoding import numbers
-from tidegate.web.reading import PLACES, Reading
+from tidegate.web.public_routes import PLACES, PublicRoutes
+from tidegate.web.release_encoding import numbers
+from tidegate.web.routes import Parameter, Route, answer, read_query, reads
 
 AFTER = Parameter(
     "after",
@@ -26,7 +26,7 @@ RELEASE_CELLS = 200_000  # values in one answer
 PAGE_BYTES = 8 * 2**20  # charges in one answer
 
 
-class Publishing:
+class AccountRoutes:
     """Handlers of the account's routes.
 
     Parameters
@@ -35,7 +35,7 @@ class Publishing:
         The public handlers.
     """
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: PublicRoutes) -> None:
         self.reading = reading
         self._heads: dict[str, dict[str, Any]] = {}
 

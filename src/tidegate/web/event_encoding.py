@@ -48,14 +48,14 @@ def _text(series: pl.Series, edges: list[int]) -> Iterator[bytes]:
     if len(series) <= _FEW:
         texts = [None if text is None else text.encode() for text in series.to_list()]
         content = b"".join(text for text in texts if text)
-        told = np.array([_NULL if text is None else len(text) for text in texts], dtype="<u4")
+        sizes = np.array([_NULL if text is None else len(text) for text in texts], dtype="<u4")
     else:
         content = (series.str.join("").item() or "").encode()
-        told = series.str.len_bytes().cast(pl.UInt32).fill_null(_NULL).to_numpy().astype("<u4")
-    there = np.where(told == _NULL, 0, told).astype(np.int64)
+        sizes = series.str.len_bytes().cast(pl.UInt32).fill_null(_NULL).to_numpy().astype("<u4")
+    there = np.where(sizes == _NULL, 0, sizes).astype(np.int64)
     ends = np.concatenate([[0], np.cumsum(there)])[edges].tolist()
     for begin, end, low, high in zip(edges, edges[1:], ends, ends[1:], strict=False):
-        yield _SIZE.pack(high - low) + told[begin:end].tobytes() + content[low:high]
+        yield _SIZE.pack(high - low) + sizes[begin:end].tobytes() + content[low:high]
 
 
 def decoded(columns: Columns, pieces: Sequence[tuple[int, bytes]]) -> pl.DataFrame:
@@ -85,9 +85,9 @@ def decoded(columns: Columns, pieces: Sequence[tuple[int, bytes]]) -> pl.DataFra
     return pl.DataFrame(found)
 
 
-def _texts(told: npt.NDArray[np.uint32], content: bytes) -> pl.Series:
-    there = told != _NULL
-    lengths = np.where(there, told, 0).astype(np.int64)
+def _texts(sizes: npt.NDArray[np.uint32], content: bytes) -> pl.Series:
+    there = sizes != _NULL
+    lengths = np.where(there, sizes, 0).astype(np.int64)
     where = pl.DataFrame({"at": np.cumsum(lengths) - lengths, "length": lengths, "there": there})
     text = pl.lit(content, dtype=pl.Binary).bin.slice(pl.col("at"), pl.col("length")).cast(pl.String)
     return where.select(pl.when("there").then(text).otherwise(None)).to_series()

@@ -26,7 +26,7 @@ MOST_CELLS = 4 * 2**20  # values in one answer
 WARM = 1000  # releases that are in memory after a start
 
 
-class Past(Protocol):
+class OlderReleases(Protocol):
     """Opens the log for reading."""
 
     def __call__(
@@ -70,7 +70,7 @@ class Selection:
         return Selection(self.chunk.picked(rows), self.numbers[rows], self.columns, *values)
 
 
-class Board:
+class ReleaseCache:
     """The releases of one stream; one thread adds, any may read.
 
     Parameters
@@ -83,7 +83,7 @@ class Board:
         What is raised by releases.
     """
 
-    def __init__(self, config: Config, past: Past, alarms: Alarms | None = None) -> None:
+    def __init__(self, config: Config, past: OlderReleases, alarms: Alarms | None = None) -> None:
         self.config = config
         self.labels = config.query.answer_labels
         self.alarms = alarms or Alarms()

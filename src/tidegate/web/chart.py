@@ -13,7 +13,7 @@ from tidegate.config import Config
 from tidegate.report.pictures import LARGE, Series, draw_line, meant
 from tidegate.report.style import DARK, LIGHT
 from tidegate.report.wording import Words
-from tidegate.web.board import Selection
+from tidegate.web.release_cache import Selection
 
 ABOVE, BELOW = 48, 24  # of the picture, for its words
 MOST_STEPS = 10_000

@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidegate.version import __version__
-from tidegate.web.answers import JSON, Route, answer, openapi, read_query, reads
 from tidegate.web.channel import Channel
 from tidegate.web.driver import Driver
-from tidegate.web.gate import bearer
+from tidegate.web.middleware import bearer
+from tidegate.web.routes import JSON, Route, answer, openapi, read_query, reads
 from tidegate.web.tokens import Tokens
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -83,7 +83,7 @@ QUERY_GAUGES: tuple[tuple[str, str, str, Callable[[Channel], float | None]], ...
 )
 
 
-class Machines:
+class MonitoringRoutes:
     """Handlers of what machines read.
 
     Parameters
@@ -134,29 +134,29 @@ class Machines:
 
     def _lines(self, *, operator: bool) -> Iterator[str]:
         for name, kind, words, sample in (*GAUGES, *TIMES) if operator else GAUGES:
-            yield from _told(name, kind, words)
+            yield from _header(name, kind, words)
             for driver in self.drivers.values():
                 value = sample(driver)
                 if value is not None:
                     yield f'{name}{{stream="{driver.name}"}} {value:.17g}'
         channels = [each for driver in self.drivers.values() for each in driver.channels.values()]
         for name, kind, words, of in QUERY_GAUGES:
-            yield from _told(name, kind, words)
+            yield from _header(name, kind, words)
             for channel in channels:
                 value = of(channel)
                 labels = ",".join(f'{key}="{text}"' for key, text in channel.encoder.names.items())
                 if value is not None:
                     yield f"{name}{{{labels}}} {value:.17g}"
-        yield from _told("tidegate_stream_state", "gauge", "1 for the state that a stream is in.")
+        yield from _header("tidegate_stream_state", "gauge", "1 for the state that a stream is in.")
         for driver in self.drivers.values():
             for state in STATES:
                 yield f'tidegate_stream_state{{stream="{driver.name}",state="{state}"}} {int(driver.state == state)}'
-        yield from _told("process_start_time_seconds", "gauge", "When the process began.")
+        yield from _header("process_start_time_seconds", "gauge", "When the process began.")
         yield f"process_start_time_seconds {self.begun:.3f}"
         if not operator:
             return
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        yield from _told("process_cpu_seconds_total", "counter", "Processor time.")
+        yield from _header("process_cpu_seconds_total", "counter", "Processor time.")
         yield f"process_cpu_seconds_total {usage.ru_utime + usage.ru_stime:.3f}"
 
     async def openapi(self, request: Request) -> Response:
@@ -165,5 +165,6 @@ class Machines:
         return answer(openapi(self.described, __version__))
 
 
-def _told(name: str, kind: str, words: str) -> tuple[str, str]:
+def _header(name: str, kind: str, words: str) -> tuple[str, str]:
+    """The two comment lines before a metric."""
     return f"# HELP {name} {words}", f"# TYPE {name} {kind}"

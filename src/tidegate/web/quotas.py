@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Room:
+class Quota:
     """So many bytes or requests, for all holders of tokens together.
 
     Nobody may hold more than is left free. So one alone has half of the room, of two that want everything each has a
@@ -20,7 +20,7 @@ class Room:
 
     Examples
     --------
-    >>> room = Room(100)
+    >>> room = Quota(100)
     >>> room.fits("greedy", 51), room.take("greedy", 50), room.fits("other", 25), room.fits("other", 26)
     (False, None, True, False)
     """
@@ -51,7 +51,7 @@ class Room:
             self._held[holder] = left
 
 
-class Turns:
+class Queues:
     """One at a time of each holder, in the order in which they came; different holders do not wait for each other."""
 
     def __init__(self) -> None:
