@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.web.test_sending import posted_text
+from tests.web.test_producer_routes import posted_text
 
 import tidegate
 from tidegate.config import parse_queries

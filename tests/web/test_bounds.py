@@ -24,7 +24,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.web.helpers import Process, finite, served, settled, until
-from tests.web.test_sending import CLIENT, events, post, posted_text, record
+from tests.web.test_producer_routes import CLIENT, events, post, posted_text, record
 
 from tidegate.config import parse_config
 from tidegate.errors import InvalidParameter
@@ -102,12 +102,12 @@ def test_a_start_reads_no_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 MEASURED = """
 import sys, pathlib, numpy as np, polars as pl
 sys.path[:0] = [{root!r}, {root!r} + "/tests"]
-from tests.web.test_sending import posted_text
+from tests.web.test_producer_routes import posted_text
 from tidegate.config import parse_config
 from tidegate.config.queries import one
 from tidegate.web import limits
 from tidegate.web.event_parsing import Parser
-from tidegate.web.http_source import PostedIntake
+from tidegate.web.http_source import HttpIntake
 from tidegate.web.quotas import Room
 from tidegate.web.spool import Spool, SpoolSource
 
@@ -126,7 +126,7 @@ def count(spool, batches):
         frame = pl.DataFrame({{"time": times, "unit": units, "place": ["north"] * rows}})
         spool.put(str(k), frame, np.full(rows, 1)).result()
     estimated = spool._steps[1].taken
-    intake = PostedIntake(
+    intake = HttpIntake(
         SpoolSource(spool, columns), config.schema, config.steps, one(config).counted, follow=True,
         clock=lambda: now / 1e6 + 2 * 86400,
     )

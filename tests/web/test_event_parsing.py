@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.web.test_sending import NDJSON, posted_text
+from tests.web.test_producer_routes import NDJSON, posted_text
 
 from tidegate.config import parse_queries
 from tidegate.exact import show

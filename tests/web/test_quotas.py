@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from tests.web.test_sending import Hall, post, record
-from tests.web.test_sending import hall as hall
+from tests.web.test_producer_routes import Hall, post, record
+from tests.web.test_producer_routes import hall as hall
 
 from tidegate.web.event_parsing import Parser
 from tidegate.web.quotas import Quota
