@@ -18,7 +18,7 @@ from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.pipeline import open_pipeline
 from tidegate.pipeline.amend import amend
 from tidegate.pipeline.backup import back_up, restore
-from tidegate.pipeline.heads import check_heads, head_of, read_head
+from tidegate.pipeline.log_heads import check_heads, head_of, read_head
 from tidegate.pipeline.logs import rows_of
 from tidegate.pipeline.receipts import LogIsOlder, parsed
 from tidegate.sinks.errors import AnotherStream

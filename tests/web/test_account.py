@@ -17,7 +17,7 @@ from tidegate.cli import main
 from tidegate.config.queries import Queries, one, parse_queries
 from tidegate.core.errors import LogDamaged, LogMismatch
 from tidegate.pipeline.amend import amend
-from tidegate.pipeline.published import COLUMNS, check_published, published_head
+from tidegate.pipeline.public_account import COLUMNS, check_published, published_head
 from tidegate.web import Service, release_cache
 
 Account = tuple[str, Service, Path]

@@ -108,7 +108,7 @@ from tidegate.config.queries import one
 from tidegate.web import limits
 from tidegate.web.event_parsing import Parser
 from tidegate.web.http_source import HttpIntake
-from tidegate.web.quotas import Room
+from tidegate.web.quotas import Quota
 from tidegate.web.spool import Spool, SpoolSource
 
 def memory(key):

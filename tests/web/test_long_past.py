@@ -23,7 +23,7 @@ from tidegate.ingest import StepBlock
 from tidegate.pipeline import open_pipeline
 from tidegate.pipeline import pipeline as pipeline_module
 from tidegate.pipeline.logs import LogReader
-from tidegate.pipeline.released import Released
+from tidegate.pipeline.query_releases import Released
 from tidegate.sinks.chunks import Chunk
 from tidegate.web import channel
 from tidegate.web.driver import Driver

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidegate.core.commit import Row
-from tidegate.pipeline.published import COLUMNS, PAGE, public_text, published_head, published_rows
+from tidegate.pipeline.public_account import COLUMNS, PAGE, public_text, published_head, published_rows
 from tidegate.web.channel import Channel
 from tidegate.web.public_routes import PLACES, PublicRoutes
 from tidegate.web.release_encoding import numbers

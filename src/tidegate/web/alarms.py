@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tidegate.config import Config, ConfigError
 from tidegate.pipeline.outputs import independent_noise
 from tidegate.queries.standing import Operator
-from tidegate.sinks.answers import asked
+from tidegate.sinks.answer_file import asked
 from tidegate.sinks.chunks import Chunk
 
 KEPT = 10_000  # events that are remembered

@@ -16,11 +16,11 @@ from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.ingest import Intake
 from tidegate.pipeline import Pipeline, open_pipeline
 from tidegate.pipeline.archive import Archives
-from tidegate.pipeline.journal import log
+from tidegate.pipeline.json_log import log
 from tidegate.pipeline.logs import LogReader
-from tidegate.pipeline.published import signing_key
-from tidegate.pipeline.reading import Reading, archives_of
-from tidegate.pipeline.spool import Spool
+from tidegate.pipeline.public_account import signing_key
+from tidegate.pipeline.side_tables import Spool
+from tidegate.pipeline.stream_reader import Reading, archives_of
 from tidegate.sinks.chunks import Chunk
 from tidegate.web.channel import Channel
 

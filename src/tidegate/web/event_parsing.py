@@ -13,9 +13,9 @@ import zstandard
 
 from tidegate.config import Queries
 from tidegate.errors import InvalidInput, TidegateError
+from tidegate.ingest.combined_query import read_rows
 from tidegate.ingest.errors import attempt, refuse
 from tidegate.ingest.schema import UnitReader
-from tidegate.ingest.several import read_rows
 from tidegate.ingest.sources.text import CsvDialect, JsonDialect
 from tidegate.ingest.times import TimeReader
 from tidegate.web import limits

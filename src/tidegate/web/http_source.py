@@ -16,10 +16,10 @@ from tidegate.config import Config, Queries
 from tidegate.errors import InvalidParameter
 from tidegate.ingest import Intake
 from tidegate.ingest.blocks import MOST_CELLS, StepBlock
-from tidegate.ingest.held import Held
-from tidegate.ingest.several import needed
+from tidegate.ingest.combined_query import needed
+from tidegate.ingest.pending_rows import PendingRows
 from tidegate.pipeline import Pipeline
-from tidegate.pipeline.journal import log
+from tidegate.pipeline.json_log import log
 from tidegate.web import limits
 from tidegate.web.driver import Clock, Driver
 from tidegate.web.event_parsing import Parser
@@ -45,7 +45,7 @@ class HttpIntake(Intake):
     spool: Spool
 
     def _live(self) -> Iterator[StepBlock]:
-        held, place = Held(lambda rows, numbers: needed(self.query, rows, numbers)), 0
+        held, place = PendingRows(lambda rows, numbers: needed(self.query, rows, numbers)), 0
         try:
             while self.next_step <= self._end and not self._stopped:
                 self._watch_clock()
@@ -61,9 +61,9 @@ class HttpIntake(Intake):
                 self._fits(held)
                 yield from blocks
         finally:
-            self._fits(Held())
+            self._fits(PendingRows())
 
-    def _read_ahead(self, held: Held, place: int) -> int:
+    def _read_ahead(self, held: PendingRows, place: int) -> int:
         """Read what has come, until a step closes or there is no room; how far that was."""
         assert isinstance(self.source, SpoolSource)
         if self._fits(held):
@@ -74,14 +74,14 @@ class HttpIntake(Intake):
                     break
         return place
 
-    def _counted(self, held: Held, place: int, last: int) -> Iterator[StepBlock]:
+    def _counted(self, held: PendingRows, place: int, last: int) -> Iterator[StepBlock]:
         """The vectors of steps up to one: what was read ahead, then what came after it."""
         assert isinstance(self.source, SpoolSource)
         rows, _ = held.close(last, {})
         rows += [needed(self.query, *self._accept(batch)) for batch, _ in self.source.after(place, last)]
         yield from self._blocks(rows, last, {})
 
-    def _fits(self, held: Held) -> bool:
+    def _fits(self, held: PendingRows) -> bool:
         """Whether more may be held than is; what is, is counted for this stream."""
         holder, pieces = str(self.spool.folder), held.pieces()
         size = sum(cost(len(rows), int(rows.estimated_size())) for rows, _ in pieces)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidegate.errors import TidegateError
-from tidegate.pipeline.journal import log
+from tidegate.pipeline.json_log import log
 from tidegate.web import limits
 from tidegate.web.connections import peer
 from tidegate.web.quotas import Quota

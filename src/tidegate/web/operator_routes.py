@@ -14,7 +14,7 @@ from starlette.responses import Response
 from tidegate.config import Queries
 from tidegate.core.verify import Verification
 from tidegate.exact import show
-from tidegate.pipeline.reading import read_stream
+from tidegate.pipeline.stream_reader import read_stream
 from tidegate.web.channel import Channel
 from tidegate.web.driver import Driver
 from tidegate.web.middleware import bearer

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tidegate.config import Config
 from tidegate.errors import InvalidParameter
-from tidegate.pipeline.published import Transcript
+from tidegate.pipeline.public_account import Transcript
 from tidegate.sinks.chunks import Chunk, joined, newest
 from tidegate.web.alarms import Alarms
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tidegate.pipeline.journal import log
+from tidegate.pipeline.json_log import log
 
 
 @contextmanager

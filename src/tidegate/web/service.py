@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 from tidegate.config import Config, Queries, read_queries
 from tidegate.config.queries import one
 from tidegate.errors import InvalidParameter, TidegateError
-from tidegate.pipeline.journal import log
+from tidegate.pipeline.json_log import log
 from tidegate.web import limits
 from tidegate.web.account_routes import AccountRoutes
 from tidegate.web.connections import limited

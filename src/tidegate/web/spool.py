@@ -31,7 +31,7 @@ import polars as pl
 
 from tidegate.errors import TidegateError
 from tidegate.ingest.sources.source import EventBatch, EventSource, Patience, Position, no_patience
-from tidegate.sinks.files import sync_path
+from tidegate.sinks.file_writing import sync_path
 from tidegate.web import limits
 from tidegate.web.event_encoding import Columns, decoded, encoded
 from tidegate.web.quotas import Quota

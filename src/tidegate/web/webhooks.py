@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tidegate.pipeline.journal import log
-from tidegate.pipeline.published import public_text
-from tidegate.sinks.files import replacing
+from tidegate.pipeline.json_log import log
+from tidegate.pipeline.public_account import public_text
+from tidegate.sinks.file_writing import replacing
 from tidegate.web.alarms import Webhook
 from tidegate.web.release_cache import ReleaseCache
 from tidegate.web.release_encoding import Encoder

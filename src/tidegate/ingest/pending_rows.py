@@ -19,7 +19,7 @@ def everything(rows: pl.DataFrame, numbers: Matrix) -> tuple[pl.DataFrame, Matri
     return rows, numbers
 
 
-class Held:
+class PendingRows:
     """Rows of open steps, as many as are needed and not as many as have come.
 
     Rows stand in pieces, each less than half as large as the one before. A new one is put together with those that it

@@ -10,7 +10,7 @@ import pytest
 
 from tidegate.cli import main
 from tidegate.config import ConfigError, parse_queries, read_queries
-from tidegate.config.places import check_output
+from tidegate.config.file_conflicts import check_output
 from tidegate.errors import InvalidParameter
 
 SOURCE = '[source]\nlocation = "ev.csv"\ntime = "time"\nunit = "who"\ncolumn = "where"\n'

@@ -31,7 +31,7 @@ from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.errors import TidegateError
 from tidegate.ingest.sources.source import Arrivals
 from tidegate.pipeline.logs import LogReader, told
-from tidegate.pipeline.numbered import Mask, State
+from tidegate.pipeline.numbered_releases import Mask, State
 
 PRIVATE = ("spooled", "arrivals")  # tables with records, which no backup has
 TABLES = """

@@ -25,11 +25,11 @@ from tidegate.exact import show
 from tidegate.ingest.aggregate import valued
 from tidegate.ingest.query import MISSING
 from tidegate.pipeline.archive import Archives
-from tidegate.pipeline.heads import Head
+from tidegate.pipeline.log_heads import Head
 from tidegate.pipeline.logs import LogReader
-from tidegate.pipeline.numbered import BEGINNING, ReleaseReader, State
-from tidegate.pipeline.released import Released
-from tidegate.pipeline.spool import Spool
+from tidegate.pipeline.numbered_releases import BEGINNING, ReleaseReader, State
+from tidegate.pipeline.query_releases import Released
+from tidegate.pipeline.side_tables import Spool
 from tidegate.sinks.chunks import Chunk
 
 

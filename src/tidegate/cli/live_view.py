@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from tidegate.config import Config, Queries
     from tidegate.pipeline import Pipeline
-    from tidegate.pipeline.status import Pulse
+    from tidegate.pipeline.status import StatusReporter
     from tidegate.sinks.chunks import Chunk
 
 LAST = 6  # releases that are shown
 WIDEST = 6  # columns that are shown
 
 
-class Silent:
+class LineView:
     """For pipes and machines: one line when something has to be waited for, and nothing else."""
 
     def stage(self, words: str) -> None:
@@ -49,7 +49,7 @@ class Silent:
         """Nothing: whoever called says it."""
 
 
-class View(Silent):
+class View(LineView):
     """What people see while a stream runs. Everything in it is released already."""
 
     def __init__(self, config: Config, *, live: bool, title: str = "tidegate") -> None:
@@ -164,43 +164,43 @@ def _shown(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.4g}"
 
 
-class Watcher:
-    """Somebody who looks at one query, and the pulse that is felt meanwhile."""
+class QueryObserver:
+    """Passes what happens to one query to its view and to the status reporter."""
 
-    def __init__(self, view: Any, watchers: Watchers) -> None:
-        self.view, self._watchers = view, watchers
+    def __init__(self, view: Any, observers: Observers) -> None:
+        self.view, self._observers = view, observers
 
     def released(self, chunk: Chunk) -> None:
         """Releases have left."""
         self.view.released(chunk)
-        self._watchers.released()
+        self._observers.released()
 
     def waiting(self, sentence: str) -> None:
         """A sink cannot be reached, or can again."""
         self.view.waiting(sentence)
-        self._watchers.felt(sentence)
+        self._observers.note_waiting(sentence)
 
 
-class Watchers:
-    """Everybody who looks at a stream, somebody for each query, and the pulse that is felt meanwhile."""
+class Observers:
+    """The views of a stream, one for each query, and its status reporter."""
 
     def __init__(self, views: dict[str, Any]) -> None:
         self.views = views
         self.first = next(iter(views.values()))
-        self.each = {name: Watcher(view, self) for name, view in views.items()}
+        self.each = {name: QueryObserver(view, self) for name, view in views.items()}
         self.stage, self.say = self.first.stage, self.first.say
-        self.pulse: Pulse | None = None
+        self.reporter: StatusReporter | None = None
         self._pipeline: Pipeline | None = None
 
     @contextmanager
-    def of(self, pulse: Pulse) -> Iterator[Pulse]:
-        """Let both hear of the stream; at its end the pulse says how it was."""
+    def of(self, reporter: StatusReporter) -> Iterator[StatusReporter]:
+        """Report the end of the stream, and why it ended."""
         from tidegate.errors import TidegateError
 
-        self.pulse = pulse
+        self.reporter = reporter
         try:
-            yield pulse
-            pulse.end("ended")
+            yield reporter
+            reporter.end("ended")
         except TidegateError as error:
             self._failed(str(error))
             raise
@@ -212,8 +212,8 @@ class Watchers:
             raise
 
     def _failed(self, sentence: str) -> None:
-        assert self.pulse is not None
-        self.pulse.end("failed", sentence)
+        assert self.reporter is not None
+        self.reporter.end("failed", sentence)
         self.first.failed(sentence)
 
     def begin(self, pipeline: Pipeline) -> None:
@@ -221,39 +221,39 @@ class Watchers:
         self._pipeline = pipeline
         for name, view in self.views.items():
             view.begin(pipeline, name)
-        if self.pulse is not None:
-            self.pulse.begin(pipeline)
+        if self.reporter is not None:
+            self.reporter.begin(pipeline)
 
     def released(self) -> None:
         """Releases of a query have left."""
-        if self.pulse is not None and self._pipeline is not None:
-            self.pulse.released(self._pipeline)
+        if self.reporter is not None and self._pipeline is not None:
+            self.reporter.released(self._pipeline)
 
     def waiting(self, sentence: str) -> None:
         """The source cannot be reached, or can again."""
         self.first.waiting(sentence)
-        self.felt(sentence)
+        self.note_waiting(sentence)
 
-    def felt(self, sentence: str) -> None:
-        """Let the pulse know why something waits."""
-        if self.pulse is not None:
-            self.pulse.waiting(sentence)
+    def note_waiting(self, sentence: str) -> None:
+        """Report why something waits."""
+        if self.reporter is not None:
+            self.reporter.waiting(sentence)
 
 
 @contextmanager
-def watching(queries: Queries, *, live: bool, quiet: bool) -> Iterator[Watchers]:
+def observing(queries: Queries, *, live: bool, quiet: bool) -> Iterator[Observers]:
     """A view on stderr while the stream runs; lines where nobody looks."""
     from rich.console import Console
 
     console: Console = Console(stderr=True)
     if queries.first.run.log == "json":
-        from tidegate.pipeline.journal import Journal
+        from tidegate.pipeline.json_log import JsonLog
 
         names = [config.name for config in queries.parts]
-        yield Watchers({name: Journal(name if queries.listed else "") for name in names})
+        yield Observers({name: JsonLog(name if queries.listed else "") for name in names})
         return
     if quiet or not console.is_terminal:
-        yield Watchers({config.name: Silent() for config in queries.parts})
+        yield Observers({config.name: LineView() for config in queries.parts})
         return
     from rich.console import Group
     from rich.live import Live
@@ -263,4 +263,4 @@ def watching(queries: Queries, *, live: bool, quiet: bool) -> Iterator[Watchers]
         for config in queries.parts
     }
     with Live(Group(*views.values()), console=console, refresh_per_second=8, transient=True):
-        yield Watchers(views)
+        yield Observers(views)

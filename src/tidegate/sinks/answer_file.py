@@ -16,7 +16,7 @@ from tidegate.queries.standing import Known, Operator, RatioOfTwo, Row
 from tidegate.releases import Status
 from tidegate.sinks.chunks import Chunk
 from tidegate.sinks.errors import SinkError
-from tidegate.sinks.files import earlier_name
+from tidegate.sinks.file_writing import earlier_name
 from tidegate.sinks.layout import plain
 from tidegate.sinks.rounding import rounded
 from tidegate.sinks.sink import Position

@@ -17,7 +17,7 @@ _VALUE, _UNIT, _RECORDS = 1, 2, 4
 _MOST_ROWS = 2**18  # of one entry, so that none is too large for a database
 
 
-class Keeper(Protocol):
+class Checkpoint(Protocol):
     """Puts rows of open steps away, so that a source may forget them: they are on disk when a call returns.
 
     The rows of a step vanish in the transaction that commits the step.

@@ -25,7 +25,7 @@ def log(event: str, **facts: Any) -> None:
         print(without_secrets(line), file=sys.stderr, flush=True)
 
 
-class Journal:
+class JsonLog:
     """A watcher that writes down each event of operation; with the name of its query where there are several."""
 
     def __init__(self, query: str = "") -> None:

@@ -12,7 +12,7 @@ from tidegate.core.session import Session
 from tidegate.core.verify import Reader, verify
 from tidegate.errors import InvalidParameter
 from tidegate.exact import show, whole
-from tidegate.pipeline.losses import Loss, losses
+from tidegate.pipeline.charge_export import Loss, losses
 
 
 class Explanation(NamedTuple):

@@ -23,11 +23,11 @@ from tidegate.cli import main
 from tidegate.clock.steps import PublicClock
 from tidegate.config import read_queries
 from tidegate.errors import InvalidParameter
-from tidegate.pipeline import status as pulse
+from tidegate.pipeline import status as status_module
 from tidegate.pipeline.backup import verify_log
 from tidegate.pipeline.logs import LogReader
-from tidegate.pipeline.notify import Notifier
-from tidegate.pipeline.status import Heartbeat, Pulse
+from tidegate.pipeline.status import Heartbeat, StatusReporter
+from tidegate.pipeline.systemd import Notifier
 from tidegate.sinks.errors import SinkError, SinkUnavailable
 from waiting import LIMIT, until
 
@@ -108,17 +108,17 @@ def test_a_stream_under_systemd(tmp_path: Path) -> None:
 
 def test_a_loop_that_hangs_gives_no_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread continues, the status says that it hangs, and systemd hears nothing."""
-    monkeypatch.setattr(pulse, "EVERY", 0.05)
+    monkeypatch.setattr(status_module, "EVERY", 0.05)
     config = settings(tmp_path, ("[sink]", '[run]\nstatus = "status.json"\n\n[sink]'))
     place = str(tmp_path / "notify")
     with listening(place) as system, open_one(config) as stream:
         notifier = Notifier({"NOTIFY_SOCKET": place, "WATCHDOG_USEC": "100000"})
         assert notifier.every == 0.05
-        felt = Pulse(config, live=True, notifier=notifier)
-        felt.begin(stream)
+        reporter = StatusReporter(config, live=True, notifier=notifier)
+        reporter.begin(stream)
         heart = Heartbeat(time.time)
         heart.last -= 100  # for as long nobody has asked it
-        felt.watch(heart, None)
+        reporter.watch(heart, None)
         assert system.recv(4096).startswith(b"READY=1")
         status = tmp_path / "status.json"
         until(lambda: json.loads(status.read_text())["state"] == "hangs")
@@ -130,7 +130,7 @@ def test_a_loop_that_hangs_gives_no_sign_of_life(tmp_path: Path, monkeypatch: py
         heart()
         system.settimeout(LIMIT)
         assert system.recv(4096).startswith(b"WATCHDOG=1")
-        felt.end("failed", "a sentence.")
+        reporter.end("failed", "a sentence.")
     facts = json.loads((tmp_path / "status.json").read_text())
     assert (facts["state"], facts["sentence"]) == ("failed", "a sentence.")
 
@@ -154,9 +154,9 @@ def test_a_clock_that_was_set_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(time, "time", lambda: real() + by[0])
     heart = Heartbeat(PublicClock())
     intake = queries.open(None, follow=True, clock=heart)
-    felt = Pulse(queries.first, live=True)
-    felt._facts = {"state": "running"}
-    felt._heart = heart
+    reporter = StatusReporter(queries.first, live=True)
+    reporter._facts = {"state": "running"}
+    reporter._heart = heart
     said: list[str] = []
     intake.source.tell = said.append
     batches = intake.source.batches
@@ -170,7 +170,7 @@ def test_a_clock_that_was_set_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     intake.source.batches = looked_at  # type: ignore[method-assign]
     for _ in intake:
         pass
-    assert felt.facts()["clock_set_by_seconds"] == 3600
+    assert reporter.facts()["clock_set_by_seconds"] == 3600
     on = "the steps of this stream continue by the clock of its start, so start it again if the new time is right."
     assert said == [
         f"the system's clock was set back by 7,200 s; {on}",
@@ -206,7 +206,7 @@ def test_a_status_file_that_cannot_be_written_is_refused_at_the_start(tmp_path: 
     """Later a full disk does not stop the stream."""
     config = settings(tmp_path, ("[sink]", '[run]\nstatus = "absent/status.json"\n\n[sink]'))
     with open_one(config) as stream, pytest.raises(SinkError, match="status in"):
-        Pulse(config, live=True).begin(stream)
+        StatusReporter(config, live=True).begin(stream)
 
 
 def test_a_status_file_replaces_nothing_else(tmp_path: Path) -> None:
@@ -214,18 +214,18 @@ def test_a_status_file_replaces_nothing_else(tmp_path: Path) -> None:
     config = settings(tmp_path, ("[sink]", '[run]\nstatus = "status.json"\n\n[sink]'))
     place = tmp_path / "status.json"
     with open_one(config) as stream:
-        pulse = Pulse(config, live=True)
+        reporter = StatusReporter(config, live=True)
         place.write_text("")
-        pulse.begin(stream)
-        pulse.begin(stream)
+        reporter.begin(stream)
+        reporter.begin(stream)
         place.write_text("time,unit\n")
         with pytest.raises(InvalidParameter, match="an earlier status file"):
-            pulse.begin(stream)
+            reporter.begin(stream)
         assert place.read_text() == "time,unit\n"
         place.unlink()
         place.mkdir()
         with pytest.raises(InvalidParameter, match="no folder or device"):
-            pulse.begin(stream)
+            reporter.begin(stream)
 
 
 def test_a_sink_that_lacks_releases_is_counted(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_the_unit_of_the_page(tmp_path: Path) -> None:
     unit = Path(__file__).resolve().parents[2] / "docs" / "examples" / "tidegate.service"
     text = unit.read_text(encoding="utf-8")
     assert "Type=notify" in text
-    assert int(re.findall(r"WatchdogSec=(\d+)", text)[0]) >= 2 * pulse.HANGS
+    assert int(re.findall(r"WatchdogSec=(\d+)", text)[0]) >= 2 * status_module.HANGS
     program = shutil.which("systemd-analyze")
     if program is None:
         pytest.skip("systemd-analyze is not installed, so systemd cannot be asked about the unit")

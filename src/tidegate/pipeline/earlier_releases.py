@@ -26,9 +26,9 @@ from tidegate.core.session import charges_of, releases_of
 from tidegate.core.verify import account_from
 from tidegate.errors import TidegateError
 from tidegate.ingest.columns import OTHER
-from tidegate.pipeline.numbered import BEGINNING, Masks, ReleaseReader
-from tidegate.pipeline.released import Released
-from tidegate.pipeline.spending import Spending, window_units
+from tidegate.pipeline.numbered_releases import BEGINNING, Masks, ReleaseReader
+from tidegate.pipeline.query_releases import Released
+from tidegate.pipeline.window_spending import Spending, window_units
 from tidegate.policy import Policy
 from tidegate.releases import Status, Values
 from tidegate.sinks.chunks import Chunk, joined, latest

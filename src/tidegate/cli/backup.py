@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.cli.ledger_argument import Target, check_target
 from tidegate.cli.options import Machine
-from tidegate.cli.targets import Target, check_target
 
 if TYPE_CHECKING:
     from tidegate.pipeline.backup import Copied
@@ -77,7 +77,7 @@ def restore(
     """
     from tidegate.cli.progress import stages
     from tidegate.pipeline.backup import restore as put_back
-    from tidegate.pipeline.heads import read_head
+    from tidegate.pipeline.log_heads import read_head
 
     check_target(str(copy))
     heads = [read_head(text) for text in head or ()]
@@ -96,7 +96,7 @@ def head(ledger: Target, as_json: Machine = False) -> None:
 
     `tidegate ledger verify --head` tells later whether the ledger still has that commit. Also while a stream is running.
     """
-    from tidegate.pipeline.heads import head_of
+    from tidegate.pipeline.log_heads import head_of
     from tidegate.pipeline.logs import LogReader
 
     check_target(ledger)

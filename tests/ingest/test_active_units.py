@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tidegate.errors import InvalidParameter
 from tidegate.ingest import Columns, Intake, Query, Schema, Steps, open_source
-from tidegate.ingest.several import Several
+from tidegate.ingest.combined_query import CombinedQuery
 from tidegate.policy import WEvent
 
 SCHEMA = Schema(time="time", unit="unit", column="place")
@@ -64,7 +64,7 @@ def write(records: Records, folder: Path) -> Path:
     return path
 
 
-def counted(path: Path, asked: Query | Several, **more: object) -> np.ndarray:
+def counted(path: Path, asked: Query | CombinedQuery, **more: object) -> np.ndarray:
     """What an intake delivers."""
     blocks = list(Intake(open_source(path, asked.needed(SCHEMA)), SCHEMA, STEPS, asked, **more))  # type: ignore[arg-type]
     return np.concatenate([block.units for block in blocks])
@@ -106,7 +106,7 @@ def test_several_queries_have_steps_of_their_own(tmp_path: Path) -> None:
     """Daily, weekly and monthly active users over one pass, beside records."""
     records = made(3)
     parts = (query(1), query(3), Query(aggregate="count", columns=Columns(PLACES), most=9), query(12))
-    found = counted(write(records, tmp_path), Several(tuple((SCHEMA, part) for part in parts)))
+    found = counted(write(records, tmp_path), CombinedQuery(tuple((SCHEMA, part) for part in parts)))
     for at, over in ((0, 1), (3, 3), (9, 12)):
         np.testing.assert_array_equal(found[:, at : at + 3], active(records, over, 3))
     alone = counted(tmp_path / "events.csv", parts[2])

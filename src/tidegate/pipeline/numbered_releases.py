@@ -23,8 +23,8 @@ from tidegate.core.mechanism import Mechanism
 from tidegate.core.scope import Scope
 from tidegate.core.session import charges_of
 from tidegate.intervals import Fold
-from tidegate.pipeline.gaps import Gaps
-from tidegate.pipeline.spending import Spending
+from tidegate.pipeline.missing_readings import Gaps
+from tidegate.pipeline.window_spending import Spending
 from tidegate.releases import Releases, Status
 from tidegate.sinks.chunks import Chunk, joined
 

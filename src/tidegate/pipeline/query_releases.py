@@ -16,12 +16,12 @@ from tidegate.core.scope import Scope
 from tidegate.core.secrets_account import SecretsAccount
 from tidegate.core.session import charges_of
 from tidegate.ingest.query import MISSING
-from tidegate.pipeline.numbered import Masks, ReleaseReader
-from tidegate.pipeline.spending import Spending, window_units
+from tidegate.pipeline.numbered_releases import Masks, ReleaseReader
+from tidegate.pipeline.window_spending import Spending, window_units
 from tidegate.sinks.chunks import Chunk, Integers
 
 if TYPE_CHECKING:
-    from tidegate.pipeline.reading import Reading
+    from tidegate.pipeline.stream_reader import Reading
 
 CHARGED = (PUSHED, HALTED, EVENT)
 

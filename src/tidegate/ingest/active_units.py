@@ -10,17 +10,17 @@ import numpy as np
 import polars as pl
 
 from tidegate.ingest.aggregate import Matrix
+from tidegate.ingest.combined_query import CombinedQuery, needed
 from tidegate.ingest.query import Query
-from tidegate.ingest.several import Several, needed
 
 
-def longest_over(query: Query | Several) -> int:
+def longest_over(query: Query | CombinedQuery) -> int:
     """The most steps at which a record counts."""
-    return max(part.over for _, part in query.parts) if isinstance(query, Several) else query.over
+    return max(part.over for _, part in query.parts) if isinstance(query, CombinedQuery) else query.over
 
 
 def spread(
-    query: Query | Several, rows: pl.DataFrame, numbers: Matrix, first: int, last: int
+    query: Query | CombinedQuery, rows: pl.DataFrame, numbers: Matrix, first: int, last: int
 ) -> tuple[pl.DataFrame, Matrix]:
     """Rows at every step from `first` to `last` that counts them; those of records before the first step count nowhere.
 
@@ -33,7 +33,7 @@ def spread(
     first, last
         The steps that are still open.
     """
-    if not isinstance(query, Several):
+    if not isinstance(query, CombinedQuery):
         return _spread(query, rows, numbers, first, last)
     found = [_spread(part, own, steps, first, last) for part, own, steps in query.split(rows, numbers)]
     pieces = [query.together(number, own) for number, (own, _) in enumerate(found) if len(own)]

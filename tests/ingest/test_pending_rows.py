@@ -5,12 +5,12 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.ingest import Columns, Query, Schema, several
+from tidegate.ingest import Columns, Query, Schema, combined_query
 from tidegate.ingest.aggregate import Matrix, needed, step_vectors
-from tidegate.ingest.held import Held
-from tidegate.ingest.keeping import packed, unpacked
+from tidegate.ingest.checkpoint import packed, unpacked
+from tidegate.ingest.combined_query import CombinedQuery
+from tidegate.ingest.pending_rows import PendingRows
 from tidegate.ingest.schema import TextUnits
-from tidegate.ingest.several import Several
 from tidegate.ingest.times import TimeReader
 
 batches = st.lists(st.lists(st.integers(1, 6), max_size=4), max_size=20)
@@ -19,7 +19,7 @@ batches = st.lists(st.lists(st.integers(1, 6), max_size=4), max_size=20)
 @given(batches, st.lists(st.integers(0, 6), min_size=1, max_size=4))
 def test_nothing_open_is_behind_the_position(found: list[list[int]], closes: list[int]) -> None:
     """Closing takes each row once, and the position is before every batch with an open row, and tight."""
-    held = Held()
+    held = PendingRows()
     for number, steps in enumerate(found):
         held.add(pl.DataFrame({"time": steps}), np.array(steps, dtype=np.int64), {"batch": number})
     taken: list[int] = []
@@ -67,7 +67,7 @@ def test_what_is_left_out_makes_no_difference(
     query: Query, found: list[list[tuple[int, int, str, int, int]]]
 ) -> None:
     """The vectors of what is held are those of everything that came, and no more is held than they need."""
-    held = Held(lambda rows, numbers: needed(query, rows, numbers))
+    held = PendingRows(lambda rows, numbers: needed(query, rows, numbers))
     for batch in found:
         held.add(*rows_of(query, batch), {})
     pieces, _ = held.close(3, None)
@@ -84,7 +84,7 @@ def test_what_is_left_out_makes_no_difference(
 def test_repeats_of_one_unit_take_no_room() -> None:
     """A million events of a few units, whatever their order: what is held does not grow with them."""
     query = QUERIES[0]
-    held = Held(lambda rows, numbers: needed(query, rows, numbers))
+    held = PendingRows(lambda rows, numbers: needed(query, rows, numbers))
     rng = np.random.default_rng(1)
     largest = 0
     for _ in range(100):
@@ -112,7 +112,7 @@ def test_records_without_units_are_merged(
     query: Query, found: list[list[tuple[int, int, str, int, int]]]
 ) -> None:
     """The vectors are those of all records, also after rows were stored, and one row per step and column is held."""
-    held = Held(lambda rows, numbers: needed(query, rows, numbers))
+    held = PendingRows(lambda rows, numbers: needed(query, rows, numbers))
     for batch in found:
         rows, numbers = rows_of(query, batch)
         rows, numbers = held.add(rows.drop("unit"), numbers, {})
@@ -131,8 +131,8 @@ def test_records_without_units_are_merged(
 def test_records_without_units_take_no_room() -> None:
     """A million records of two queries beside each other: what is held does not grow with them."""
     schema = Schema(time="time", column="column", value="value")
-    query = Several(((schema, WITHOUT_UNITS[0]), (schema, WITHOUT_UNITS[1])))
-    held = Held(lambda rows, numbers: several.needed(query, rows, numbers))
+    query = CombinedQuery(((schema, WITHOUT_UNITS[0]), (schema, WITHOUT_UNITS[1])))
+    held = PendingRows(lambda rows, numbers: combined_query.needed(query, rows, numbers))
     rng = np.random.default_rng(1)
     total = np.zeros(6, dtype=np.int64)
     for _ in range(50):
@@ -143,11 +143,11 @@ def test_records_without_units_take_no_room() -> None:
                 "value": rng.integers(-9, 9, 10_000),
             }
         )
-        rows = several.read_rows(query, frame, schema, TimeReader("nanoseconds"), TextUnits())
+        rows = combined_query.read_rows(query, frame, schema, TimeReader("nanoseconds"), TextUnits())
         steps = np.ones(len(rows), dtype=np.int64)
-        total += several.step_vectors(query, rows, steps, 1, 1)[0][0]
+        total += combined_query.step_vectors(query, rows, steps, 1, 1)[0][0]
         held.add(rows, steps, {})
         assert len(held) <= 12
     pieces, _ = held.close(1, None)
     frame, steps = pl.concat([rows for rows, _ in pieces]), np.concatenate([at for _, at in pieces])
-    np.testing.assert_array_equal(several.step_vectors(query, frame, steps, 1, 1)[0][0], total)
+    np.testing.assert_array_equal(combined_query.step_vectors(query, frame, steps, 1, 1)[0][0], total)

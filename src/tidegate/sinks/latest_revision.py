@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tidegate.sinks.chunks import Chunk, joined, latest
 from tidegate.sinks.errors import SinkError
-from tidegate.sinks.files import replacing, unused_name
+from tidegate.sinks.file_writing import replacing, unused_name
 from tidegate.sinks.sink import FileSink, Position, Sink, write_out
 
 Encode = Callable[[Chunk], bytes]

@@ -29,7 +29,7 @@ _MOST_COLUMNS = 2**30
 
 
 @dataclass(frozen=True)
-class Several:
+class CombinedQuery:
     """Several queries of one stream.
 
     Parameters
@@ -42,7 +42,7 @@ class Several:
     >>> from tidegate.ingest import Query, Schema
     >>> schema = Schema(time="time", unit="customer", value="amount")
     >>> orders, revenue = Query(aggregate="count"), Query(aggregate="sum", clip=("0", "50"))
-    >>> Several(((schema, orders), (schema, revenue))).width
+    >>> CombinedQuery(((schema, orders), (schema, revenue))).width
     2
     """
 
@@ -129,7 +129,7 @@ class Several:
         return any(aggregate.valued(query) for _, query in self.parts)
 
 
-Counted = Query | Several
+Counted = Query | CombinedQuery
 
 
 def read_rows(
@@ -154,7 +154,7 @@ def read_rows(
 
 def numeric(query: Counted, schema: Schema) -> set[str]:
     """The columns of the input that are read as numbers."""
-    if isinstance(query, Several):
+    if isinstance(query, CombinedQuery):
         return {name for own, each in query.parts for name in numeric(each, own)}
     found = set[str]()
     if query.wide and isinstance(query.columns, Columns):
