@@ -30,7 +30,7 @@ tg.mechanisms.PeGaSus(tg.Event(epsilon="1"))
 with tg.open(mechanism, "service.ledger") as run:
     release = run.push([1, 2, 3])
     step: int = release.step
-    rows: int = run.releases(since=3).to_polars().height
+    rows: int = sum(each.to_polars().height for each in run.releases(since=3))
 
 Uniform(policy, colums=3)  # type: ignore[call-arg]
 tg.WEvent(epsilon="1", w=24)  # type: ignore[call-arg]

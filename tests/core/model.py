@@ -168,6 +168,10 @@ class Tiny:
             out = out._replace(units=out.units[:-1])
         return out._replace(spans=charged, revised=(np.zeros(0, dtype=np.int64),))
 
+    def hears(self, name: str) -> bool:
+        """Of all events."""
+        return True
+
     def event(self, state: TinyState, name: str, step: int, noise: Draws) -> Charges | None:
         """Drop the noise to come; costs what the name says, or fails."""
         COMPUTED.append(step)

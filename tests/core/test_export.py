@@ -195,6 +195,10 @@ class Spanning:
         output.scale[:], output.units[:] = 1, 1
         return output._replace(spans=span_rows(spans[-2:], 2))
 
+    def hears(self, name: str) -> bool:
+        """Of all events."""
+        return True
+
     def event(self, state: Any, name: str, step: int, noise: Any) -> Charges:
         """Two units."""
         return Charges(step, np.array([2], dtype=np.int64))

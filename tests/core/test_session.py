@@ -788,6 +788,12 @@ class Hooked(Uniform):
             raise RuntimeError("a secret")
         return empty_output(0, self.outputs)._replace(revised=(np.array([last]),))
 
+    def hears(self, name: str) -> bool:
+        """Of all events but one."""
+        if name == "refused":
+            raise InvalidInput("this must not happen.")
+        return name != "rain"
+
     def event(self, state: Any, name: str, step: int, noise: Draws) -> Charges | None:
         """Cost something."""
         if name == "failure":
@@ -880,6 +886,33 @@ def test_an_event_behind_the_horizon_is_refused_in_public() -> None:
     session.push_batch(ROWS[:2])
     with pytest.raises(AccountRefused, match="step 3"):
         session.event("failure")
+    assert not session.closed
+
+
+@pytest.mark.parametrize("name", ["rain", "refused", "\udc80", 7, None])
+def test_an_event_that_nobody_knows_is_refused_in_public(name: Any) -> None:
+    """Nothing is charged and nothing is silent: the session stays open. Queries that do not know it are left alone."""
+    log = MemoryLog()
+    session = Session(
+        {"a": hooked(), "b": BudgetAbsorption(hooked().policy)}, log, shares={"a": "1/2", "b": "1/2"}
+    )
+    session.push({"a": ROWS[0], "b": [3]})
+    before = session.head
+    with pytest.raises(InvalidInput):
+        session.event(name)
+    assert not session.closed
+    assert session.head == before
+    session.event("intrusion")
+    assert session.push({"a": ROWS[1], "b": [3]})["b"].status != Status.SILENT
+    assert verify(log.rows()).ok
+
+
+@pytest.mark.parametrize("form", [None, "single"])
+def test_an_intrusion_that_was_not_promised_halts_nothing(form: str | None) -> None:
+    """Of a mechanism that is not pan-private, or allows for one that nobody notices."""
+    session = Session(BudgetAbsorption(tg.WEvent(epsilon="2", window=W), pan_private=form))
+    with pytest.raises(InvalidInput, match="one intrusion" if form else "no query"):
+        session.event("intrusion")
     assert not session.closed
 
 

@@ -13,7 +13,7 @@ from tidegate.composition import zcdp_delta
 from tidegate.core.session import Session
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import BinaryTree, Factorization
-from tidegate.mechanisms.counters import blt, toeplitz
+from tidegate.mechanisms.counters import blt, blt_design, toeplitz
 from tidegate.mechanisms.counters import factorization as loop
 from tidegate.policy import Event, User, WEvent
 from tidegate.queries.decayed import Exponential, Polynomial, Window
@@ -200,8 +200,7 @@ def test_norms_agree_with_the_matrix():
     assert toeplitz.window_norm(coefficients, 4) >= np.sum(matrix[:, :4].sum(axis=1) ** 2)
     long = np.arange(9000) % 7 + 1  # longer than what is added up at once
     assert toeplitz.window_norm(long, 3) == np.sum(np.convolve(long, np.ones(3, dtype=np.int64)) ** 2)
-    decay, output = blt.optimise(50, 3)
-    gap, omega = np.array(decay) / blt.ONE, np.array(output) / blt.ONE
+    gap, omega = np.array(blt_design.design(50, 3)).reshape(2, 3) / blt.ONE
     series = np.array([1.0] + [float(np.sum(omega * (1 - gap) ** (k - 1))) for k in range(1, 50)])
     assert blt.norm_square(gap, omega, 50, 1) == pytest.approx(np.sum(series**2), rel=1e-12)
     windowed = np.convolve(series, np.ones(5))

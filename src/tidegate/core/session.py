@@ -14,6 +14,7 @@ A refusal that depends on public numbers, or on the form of the input, comes bef
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import partial
 from hashlib import sha256
@@ -720,16 +721,25 @@ class Session:
     def event(self, name: str) -> None:
         """Tell all queries of a public event, for example "intrusion": one commit, with what it costs.
 
-        What it costs is charged to the step in progress, the next one of each query.
+        What it costs is charged to the step in progress, the next one of each query. An event that no query knows is
+        refused, and the session stays open.
         """
-        told = str(name).encode()
+        told = _name_of_event(name)
         with self._turns.one():
             self._check_open()
-            handling = [query for query in self._queries if isinstance(query.mechanism, HandlesEvents)]
+            handling = [
+                query
+                for query in self._queries
+                if isinstance(query.mechanism, HandlesEvents) and query.mechanism.hears(name)
+            ]
+            if not handling:
+                raise InvalidInput(
+                    "no query of this session knows this event; name one that a mechanism knows."
+                )
             for query in handling:
                 query.check_step()
             self._closed = BUSY
-            made = self._event_made(handling, str(name), told)
+            made = self._event_made(handling, name, told)
             if made is None:
                 self._halt([(query, query.step + 1, 1) for query in handling], self.position)
             commit, units = made
@@ -1010,6 +1020,14 @@ def charges_of(row: Row) -> list[tuple[int, Charges]]:
 
 def _as_bytes(position: bytes | str | int) -> bytes:
     return position if isinstance(position, bytes) else str(position).encode()
+
+
+def _name_of_event(name: object) -> bytes:
+    """As a row has it."""
+    with suppress(UnicodeEncodeError):
+        if isinstance(name, str):
+            return name.encode()
+    raise InvalidInput("the name of an event must be text; write for example intrusion.")
 
 
 def _releases(

@@ -1,4 +1,4 @@
-"""The spool: batches that were acknowledged, on disk until their steps are committed, then gone.
+"""The spool: batches that were acknowledged, on disk until the steps that count them are committed, then gone.
 
 Events are appended to one file at a time, a segment. The journal, which is written last, has the key of each batch and
 where its events are: that makes it count. So after a crash at any instruction a batch is there as a whole or not at all,
@@ -101,8 +101,8 @@ class Spool:
     ----------
     folder
         Where it keeps its files; made if absent, for its owner only.
-    committed
-        The last step that the stream has committed.
+    done
+        The last step whose events no open step counts.
     keep
         Seconds for which keys are remembered at least, where there is room for them.
     tell
@@ -114,13 +114,13 @@ class Spool:
     def __init__(
         self,
         folder: Path,
-        committed: int,
+        done: int,
         keep: float = KEYS_KEPT,
         tell: Callable[[str], None] = lambda _sentence: None,
         rows: int = 1,
     ) -> None:
         self.folder, self.keep, self._tell, self._rows = folder, max(keep, KEYS_KEPT), tell, rows
-        self.floor = committed
+        self.floor = done
         self.damaged = False
         self._disk = threading.Lock()  # held while files change; taken before the other
         self._work = threading.Condition()  # held for moments only: rooms, keys and what waits
@@ -265,7 +265,7 @@ class Spool:
             yield decoded(segment.columns, contents), place
 
     def forget(self, step: int) -> None:
-        """Remove the events of all steps up to one that is committed."""
+        """Remove the events of all steps up to one: no open step counts them."""
         with self._disk:
             with self._work:
                 self.floor = max(self.floor, step)

@@ -324,6 +324,11 @@ class ClippedSum(Mechanism):
     # what a session asks -----------------------------------------------------------------------------------------
 
     @property
+    def revises(self) -> bool:
+        """Whether the sums of the first m steps are released again at step m."""
+        return self.first_sums
+
+    @property
     def revised(self) -> tuple[str, ...]:
         """The sums of the first m steps, where they are asked for."""
         return ("steps", "sums", "deviations") if self.first_sums else ()

@@ -6,7 +6,7 @@ Nesting is composition: the mechanism is called with steps counted from the bloc
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -149,6 +149,10 @@ class Blocks(Mechanism):
     def inner(self) -> Mechanism:
         """What runs on each block."""
         return self.mechanism
+
+    def with_policy(self, policy: Policy) -> Blocks:
+        """The same on blocks that keep another budget together."""
+        return Blocks(replace(self.mechanism, policy=of_block(policy)))
 
     @property
     def outputs(self) -> int:
