@@ -90,7 +90,7 @@ def arrive(mechanism: Publishing, state: PanState, column: int, amount: int, noi
 
 
 def check_announced(mechanism: Publishing) -> None:
-    """Refuse to be told of intrusions where one was allowed for that nobody notices."""
+    """Refuse announced intrusions where the policy allows one that nobody announces."""
     if mechanism.pan_private != ANNOUNCED:
         raise InvalidInput(
             'at most one intrusion was promised, unannounced; use pan_private="announced" for several.'
