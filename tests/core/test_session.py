@@ -33,7 +33,7 @@ from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
-from tidegate.pipeline.spending import window_units
+from tidegate.pipeline.window_spending import window_units
 from tidegate.releases import Status
 
 W = 4

@@ -14,7 +14,7 @@ from tidegate.noise import Law
 from tidegate.pipeline.delivery import SinkState
 from tidegate.pipeline.receipts import ENDING
 from tidegate.sinks import Sink, open_sink
-from tidegate.sinks.answers import AnswerFileSink, Beside
+from tidegate.sinks.answer_file import AnswerFileSink, Beside
 from tidegate.sinks.chunks import Chunk
 from tidegate.sinks.errors import SinkError
 from tidegate.sinks.layout import Layout

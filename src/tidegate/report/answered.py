@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from tidegate.config.answer import Answer
 from tidegate.pipeline.outputs import independent_noise
-from tidegate.pipeline.released import Released
+from tidegate.pipeline.query_releases import Released
 from tidegate.queries.standing import Row
 from tidegate.report.pictures import meant
-from tidegate.sinks.answers import Beside, asked
+from tidegate.sinks.answer_file import Beside, asked
 
 MOST_ROWS = 10  # of an answer that a report shows
 

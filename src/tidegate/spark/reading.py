@@ -17,10 +17,10 @@ from tidegate.clock.steps import Steps
 from tidegate.config import Queries
 from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.ingest import Query, Schema
+from tidegate.ingest.active_units import longest_over
 from tidegate.ingest.aggregate import read_rows, valued
 from tidegate.ingest.schema import UnitReader, check_header
 from tidegate.ingest.times import TimeReader
-from tidegate.ingest.trailing import longest_over
 
 NAME = "the DataFrame"
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tidegate.config import Config, ConfigError
 from tidegate.pipeline.outputs import independent_noise
 from tidegate.queries.standing import Operator
-from tidegate.sinks.answers import asked
+from tidegate.sinks.answer_file import asked
 from tidegate.sinks.chunks import Chunk
 
 KEPT = 10_000  # events that are remembered
@@ -54,7 +54,7 @@ class Alarm:
 
 
 @dataclass(frozen=True)
-class Hook:
+class Webhook:
     """Where events are sent to.
 
     Parameters
@@ -97,7 +97,7 @@ class Alarms:
 
     alarms: tuple[Alarm, ...] = ()
     standing: tuple[Standing, ...] = ()
-    hooks: tuple[Hook, ...] = ()
+    hooks: tuple[Webhook, ...] = ()
     labels: tuple[str, ...] = ()
     on: dict[tuple[str, str], bool] = field(default_factory=dict)  # by the alarm's name and the column
     events: OrderedDict[int, list[dict[str, Any]]] = field(default_factory=OrderedDict)
@@ -210,7 +210,7 @@ def _alarm(path: Path, entry: dict[str, Any], labels: tuple[str, ...]) -> Alarm:
     return Alarm(str(name), labels.index(column), above, below, entry.get("sure", False))
 
 
-def _hook(path: Path, entry: dict[str, Any]) -> Hook:
+def _hook(path: Path, entry: dict[str, Any]) -> Webhook:
     url, releases = entry.get("url"), entry.get("releases", False)
     parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
     if (
@@ -223,4 +223,4 @@ def _hook(path: Path, entry: dict[str, Any]) -> Hook:
             "a webhook needs a url with https:// or http:// and without a user, and may have releases = true."
         )
         raise ConfigError(path.name, None, sentence)
-    return Hook(str(url), bool(releases))
+    return Webhook(str(url), bool(releases))
