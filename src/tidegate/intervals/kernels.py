@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tidegate.compiled import lean
 
 # rows of the state of a walk
@@ -117,16 +119,22 @@ AWAY_SQUARES = 12
 PRODUCTS = 13  # Σ of products of two such differences that follow each other
 LAST_AWAY = 14
 PRECISION = 15  # Σ of the weights of means
-MODEL = 16
+FRESH_SQUARES = 16  # Σ of the squares of what is added to `FRESH_ERRORS`
+AHEAD_SQUARES = 17
+MODEL = 18
 
 # what is known after each step
-FRESH_FACTOR = 0  # times what the model claims that the error of a measured step is, as measurements show it
-AHEAD_FACTOR = 1  # the same of a step that is not measured
-GAIN = 2
-SLOW = 3  # the variance of errors that stay from one measurement to the next, beyond what a filter leaves
-LASTING = 4  # the square of the mean error, as far as it is no chance
-SEEN = 5  # measurements that tell, in numbers of such as the last one
-LEARNT = 6
+SHOWN = 0  # the squared error of measured steps, as measurements show it
+CLAIMED = 1  # what the model claimed of them
+UNSURE = 2  # the variance of `SHOWN`
+SHOWN_AHEAD = 3  # the same of steps that are not measured
+CLAIMED_AHEAD = 4
+UNSURE_AHEAD = 5
+GAIN = 6
+SLOW = 7  # the variance of errors that stay from one measurement to the next, beyond what a filter leaves
+BIAS = 8  # the mean of what measurements are beyond values
+CHANCE = 9  # and the variance that it has by chance
+LEARNT = 10
 
 FADE = 1.0 - 1.0 / 64.0
 
@@ -159,7 +167,10 @@ def follow_model(
                         state[AHEAD_ERRORS, column] *= FADE
                         state[AHEAD_CLAIMED, column] *= FADE
                         state[AHEAD_COUNT, column] *= FADE
-                        state[AHEAD_ERRORS, column] += weight * (surprise * surprise - noise)
+                        state[AHEAD_SQUARES, column] *= FADE
+                        shown = surprise * surprise - noise
+                        state[AHEAD_ERRORS, column] += weight * shown
+                        state[AHEAD_SQUARES, column] += (weight * shown) ** 2
                         state[AHEAD_CLAIMED, column] += weight * state[LAST_CLAIMED, column]
                         state[AHEAD_COUNT, column] += weight
                 gain = 1.0
@@ -169,7 +180,7 @@ def follow_model(
                 state[FRESH_CLAIMED, column] *= FADE
                 state[FRESH_COUNT, column] *= FADE
                 away = reading - value
-                for row in (AWAY, AWAY_SQUARES, PRODUCTS, PRECISION):
+                for row in (AWAY, AWAY_SQUARES, PRODUCTS, PRECISION, FRESH_SQUARES):
                     state[row, column] *= FADE
                 state[AWAY, column] += precision * away
                 state[AWAY_SQUARES, column] += weight * away * away
@@ -178,36 +189,37 @@ def follow_model(
                 state[LAST_AWAY, column] = away
                 shown = away * away - noise + 2.0 * min(gain * noise, claim)
                 state[FRESH_ERRORS, column] += weight * shown
+                state[FRESH_SQUARES, column] += (weight * shown) ** 2
                 state[FRESH_CLAIMED, column] += weight * claim
                 state[FRESH_COUNT, column] += weight
             state[LAST_VALUE, column], state[LAST_CLAIMED, column] = value, claim
             if state[FRESH_COUNT, column] > 0.0:
                 state[LAST_KNOWN, column] = 2.0 if fresh[index] else 1.0
             if out.shape[1] > 0:
-                count = state[FRESH_COUNT, column]
                 gain = 1.0
                 if state[SURPRISES, column] > 0.0:
                     gain = min(max(state[FOLLOWED, column] / state[SURPRISES, column], 0.0), 1.0)
-                # sums over weights are means; how many measurements like the last one they are worth
-                many, ahead = count / weight, state[AHEAD_COUNT, column] / weight
-                shown = (max(state[FRESH_ERRORS, column], 0.0) / weight + noise) / (many + 1.0)
-                mean = state[FRESH_CLAIMED, column] / count if count > 0.0 else 0.0
-                out[FRESH_FACTOR, index, column] = max(1.0, shown / mean) if mean > 0.0 else 1.0
-                factor = out[FRESH_FACTOR, index, column] if ahead < 1.0 else 1.0
-                if state[AHEAD_COUNT, column] > 0.0:
-                    shown = (max(state[AHEAD_ERRORS, column], 0.0) / weight + noise) / (ahead + 1.0)
-                    mean = state[AHEAD_CLAIMED, column] / state[AHEAD_COUNT, column]
-                    factor = max(factor, shown / mean) if mean > 0.0 else factor
-                out[AHEAD_FACTOR, index, column] = factor
+                count, ahead = state[FRESH_COUNT, column], state[AHEAD_COUNT, column]
+                out[SHOWN, index, column] = state[FRESH_ERRORS, column] / count if count > 0.0 else 0.0
+                out[CLAIMED, index, column] = state[FRESH_CLAIMED, column] / count if count > 0.0 else claim
+                out[UNSURE, index, column] = (
+                    max(2.0 / count, state[FRESH_SQUARES, column] / count**2) if count > 0.0 else np.inf
+                )
+                out[SHOWN_AHEAD, index, column] = state[AHEAD_ERRORS, column] / ahead if ahead > 0.0 else 0.0
+                out[CLAIMED_AHEAD, index, column] = (
+                    state[AHEAD_CLAIMED, column] / ahead if ahead > 0.0 else claim
+                )
+                out[UNSURE_AHEAD, index, column] = (
+                    max(2.0 / ahead, state[AHEAD_SQUARES, column] / ahead**2) if ahead > 0.0 else np.inf
+                )
                 out[GAIN, index, column] = gain
-                out[SEEN, index, column] = many
-                out[SLOW, index, column] = 0.0
-                out[LASTING, index, column] = 0.0
-                if count > 0.0:
-                    out[SLOW, index, column] = max(state[PRODUCTS, column] / count, 0.0)
-                    bias = state[AWAY, column] / state[PRECISION, column]
-                    chance = state[AWAY_SQUARES, column] / state[PRECISION, column] ** 2
-                    out[LASTING, index, column] = max(bias * bias - chance, 0.0)
+                precision = state[PRECISION, column]
+                known = precision > 0.0
+                out[SLOW, index, column] = max(state[PRODUCTS, column] / count, 0.0) if known else 0.0
+                out[BIAS, index, column] = state[AWAY, column] / precision if known else 0.0
+                out[CHANCE, index, column] = (
+                    state[AWAY_SQUARES, column] / precision**2 if known else 0.0
+                )
 
 
 @lean

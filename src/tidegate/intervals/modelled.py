@@ -8,21 +8,36 @@ import numpy as np
 
 from tidegate.intervals.fold import Errors, Learning, State
 from tidegate.intervals.kernels import (
-    AHEAD_FACTOR,
-    FRESH_FACTOR,
+    BIAS,
+    CHANCE,
+    CLAIMED,
+    CLAIMED_AHEAD,
     GAIN,
-    LASTING,
     LEARNT,
     MODEL,
-    SEEN,
+    SHOWN,
+    SHOWN_AHEAD,
     SLOW,
+    UNSURE,
+    UNSURE_AHEAD,
     follow_model,
 )
 from tidegate.noise.law import AnyLaw
 from tidegate.releases import Radii, Releases, Values
 
-FEW = 8.0  # measurements from which on the scatter of counts is not assumed but seen
+# standard errors of a variance that intervals add to it: columns that share hyper-parameters differ
+ALLOWED, ALLOWED_ALIKE = 0.5, 1.25
 NOWHERE = np.zeros((LEARNT, 0, 0))
+
+
+def shown(found: Values, claimed: Values, usual: Values, allowed: float) -> Values:
+    """What measurements show of a variance, and what is usual where they show little, each by its precision."""
+    mean, of, unsure = found
+    ratio = claimed / np.where(of > 0, of, 1.0)
+    seen = 1.0 / (unsure * np.maximum(ratio, 1e-9) ** 2)
+    assumed = 1.0 / np.maximum(usual, 1e-9) ** 2
+    middle = (np.maximum(mean * ratio, 0.0) * seen + usual * assumed) / (seen + assumed)
+    return np.asarray(middle + allowed / np.sqrt(seen + assumed))
 
 
 class Modelled(Learning):
@@ -42,8 +57,9 @@ class Modelled(Learning):
 
     law: AnyLaw
 
-    def __init__(self, columns: int, law: AnyLaw) -> None:
+    def __init__(self, columns: int, law: AnyLaw, *, alike: bool = False) -> None:
         super().__init__(columns, law, None, MODEL)
+        self._allowed = ALLOWED_ALIKE if alike else ALLOWED
 
     def _follow(self, state: State, releases: Releases, out: Values) -> None:
         assert releases.readings is not None
@@ -74,10 +90,14 @@ class Modelled(Learning):
         learnt = np.empty((LEARNT, *releases.values.shape))
         self._follow(state.copy(), releases, learnt)
         claimed, fresh = self._claimed(releases), releases.fresh[:, np.newaxis]
-        factor = np.where(fresh, learnt[FRESH_FACTOR], np.maximum(learnt[AHEAD_FACTOR], learnt[FRESH_FACTOR]))
-        chance = self.law.grid * np.abs(releases.values) * np.where(fresh, (1 - learnt[GAIN]) ** 2, 1.0)
-        found = np.maximum(claimed * factor, chance * np.minimum(FEW / np.maximum(learnt[SEEN], 1.0), 1.0))
-        found = np.maximum(found, claimed + learnt[LASTING])
+        away = learnt[BIAS] ** 2 + learnt[CHANCE]
+        level = np.abs(releases.values + learnt[BIAS]) + np.sqrt(learnt[CHANCE])
+        scatter = self.law.grid * level * np.where(fresh, (1 - learnt[GAIN]) ** 2, 1.0)
+        usual = np.maximum(claimed, scatter + away)
+        found = shown(learnt[[SHOWN, CLAIMED, UNSURE]], claimed, usual, self._allowed)
+        ahead = shown(learnt[[SHOWN_AHEAD, CLAIMED_AHEAD, UNSURE_AHEAD]], claimed, usual, self._allowed)
+        found = np.where(fresh | np.isinf(learnt[UNSURE_AHEAD]), found, np.maximum(found, ahead))
+        found = np.maximum(found, claimed + away)
         known = np.isfinite(np.asarray(releases.deviation))
         return np.where(known, found, np.inf), learnt
 
@@ -99,7 +119,7 @@ class Modelled(Learning):
         variance, learnt = self._parts(state, releases)
         gain, slow = learnt[GAIN], learnt[SLOW]
         level = np.minimum(gain * self.law.variance(releases.scale)[:, np.newaxis], variance)
-        lasting = np.minimum(learnt[LASTING], variance)
+        lasting = np.minimum(np.maximum(learnt[BIAS] ** 2 - learnt[CHANCE], 0.0), variance)
         slow = np.minimum(
             np.maximum(slow - lasting, 0.0), np.where(np.isfinite(variance), variance - level, 0.0)
         )
