@@ -85,8 +85,8 @@ class Modelled(Learning):
         self._follow(after, releases, NOWHERE)
         return after
 
-    def _parts(self, state: State, releases: Releases) -> tuple[Values, Values]:
-        """The variance of the error of each value, and what was learnt."""
+    def _parts(self, state: State, releases: Releases) -> tuple[Values, Values, Values]:
+        """The variance of the error of each value, how much of it may be the scatter of a count, and what was learnt."""
         learnt = np.empty((LEARNT, *releases.values.shape))
         self._follow(state.copy(), releases, learnt)
         claimed, fresh = self._claimed(releases), releases.fresh[:, np.newaxis]
@@ -99,11 +99,11 @@ class Modelled(Learning):
         found = np.where(fresh | np.isinf(learnt[UNSURE_AHEAD]), found, np.maximum(found, ahead))
         found = np.maximum(found, claimed + away)
         known = np.isfinite(np.asarray(releases.deviation))
-        return np.where(known, found, np.inf), learnt
+        return np.where(known, found, np.inf), scatter, learnt
 
     def radius(self, state: State, releases: Releases, confidence: float) -> Values:
         """As wide as a Gaussian of that variance."""
-        variance, _ = self._parts(state, releases)
+        variance, _, _ = self._parts(state, releases)
         return np.where(
             np.isnan(releases.values),
             np.nan,
@@ -111,22 +111,25 @@ class Modelled(Learning):
         )
 
     def errors(self, state: State, releases: Releases) -> Errors:
-        """The level that a filter tracks is off by K·R, and fades by K with each measurement; all else is scatter.
+        """Counts scatter from step to step; the level that a filter tracks is off by K·R, and fades by K.
 
-        Differences of measurements and values that follow each other are uncorrelated where a filter suits the stream;
-        their covariance is the variance of errors that stay.
+        What else an error has may stay until the next measurement. Differences of measurements and values that follow
+        each other are uncorrelated where a filter suits the stream; their covariance is the variance of errors that
+        stay longer.
         """
-        variance, learnt = self._parts(state, releases)
-        gain, slow = learnt[GAIN], learnt[SLOW]
-        level = np.minimum(gain * self.law.variance(releases.scale)[:, np.newaxis], variance)
+        variance, scatter, learnt = self._parts(state, releases)
+        gain = learnt[GAIN]
         lasting = np.minimum(np.maximum(learnt[BIAS] ** 2 - learnt[CHANCE], 0.0), variance)
-        slow = np.minimum(
-            np.maximum(slow - lasting, 0.0), np.where(np.isfinite(variance), variance - level, 0.0)
-        )
-        shared = level + slow
-        fades = 1 - gain * level / np.where(shared > 0, shared, 1.0)
-        carry = np.where(releases.fresh[:, np.newaxis], fades, 1.0)
-        own = np.where(np.isfinite(variance), np.maximum(variance - shared - lasting, 0.0), 0.0)
+        rest = variance - lasting
+        level = np.minimum(gain * self.law.variance(releases.scale)[:, np.newaxis], rest)
+        known = np.isfinite(variance)
+        left = np.where(known, rest - level, 0.0)
+        # errors that are less than the scatter of a count are none
+        own = left * np.minimum(scatter / np.maximum(left, 1e-9), left / np.maximum(scatter, 1e-9))
+        shared = rest - own
+        slow = np.clip(learnt[SLOW] - lasting, 0.0, np.where(known, shared - level, 0.0))
+        fades = ((1 - gain) * level + slow) / np.where(shared > 0, shared, 1.0)
+        carry = np.where(releases.fresh[:, np.newaxis], np.where(known, fades, 0.0), 1.0)
         return Errors(own, shared, carry, lasting)
 
     def revised(self, state: State, revised: Releases) -> Radii | None:

@@ -127,8 +127,7 @@ class Jump(_Alarmed):
         found, low, high = self.meaning.read(known.values, known.radius)
         # a mean is no linear function of what was released, and the noise of sums is shared
         apart = self.meaning.direct and not self.meaning.sums
-        variance = known.variance if apart else np.full(len(found), np.nan)
-        return Known(known.step, found, (high - low) / 2, variance)
+        return Known(known.step, found, (high - low) / 2, known.errors if apart else None)
 
     def revise(self, known: Known) -> None:
         """A later word on an earlier step."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tidegate.queries.forecast import LEAST, forecast
 from tidegate.queries.standing.operator import Known, Meaning, Operator, Row, Values
+from tidegate.queries.standing.totals import SPREAD
 
 ERRORS = 400  # of earlier predictions, that are remembered
 ENOUGH = 20  # of them, before there is an interval
@@ -23,9 +24,10 @@ STEADY = 1 / 24  # the same of the level
 class Forecast(Operator):
     """The next steps of every column, made anew every so many steps.
 
-    An interval is as wide as nine of ten earlier predictions were off from what was then released. So it holds for
-    releases to come, with their noise, as far as the past tells; for the truth behind them it is a little too wide. A
-    later word on an earlier step changes no forecast.
+    Nine of ten earlier predictions were off from what was then released by at most as much as an interval is wide, as far
+    as the past tells. To that comes what releases hide: the scatter of the truth around a level, and what a release
+    repeats of the error of the one before, because a forecast repeats it too. A later word on an earlier step changes
+    no forecast.
 
     Parameters
     ----------
@@ -50,8 +52,11 @@ class Forecast(Operator):
         self._learn(known)
         if known.step % self.every:
             return
+        own, shared, carry, lasting = known.made_of
+        hidden = SPREAD * np.sqrt(own + shared * carry + lasting)
+        hidden = np.where(np.isfinite(hidden), hidden, 0.0)  # of some mechanisms nothing is known
         for ahead, (values, radius) in enumerate(self._predict(known.step), 1):
-            for row in self._rows(known.step + ahead, values, radius):
+            for row in self._rows(known.step + ahead, values, np.hypot(radius, hidden)):
                 yield row._replace(more=(ahead,))
 
     def revise(self, known: Known) -> None:
@@ -85,7 +90,7 @@ class SeasonalForecast(Forecast):
     >>> daily = SeasonalForecast(Meaning(("a",)), ahead=2, every=8, periods=(4,))
     >>> nothing = np.full(1, np.nan)
     >>> for step in range(1, 9):
-    ...     rows = list(daily.push(Known(step, np.array([float(step % 4)]), nothing, nothing)))
+    ...     rows = list(daily.push(Known(step, np.array([float(step % 4)]), nothing)))
     >>> [row.value for row in rows]
     [1.0, 2.0]
     """
@@ -182,7 +187,7 @@ class Unexpected(SeasonalForecast):
     >>> odd = Unexpected(Meaning(("a",)))
     >>> nothing = np.full(1, np.nan)
     >>> for step, value in enumerate([10.0, 11.0] * 20 + [30.0], 1):
-    ...     rows = list(odd.push(Known(step, np.array([value]), np.full(1, 2.0), nothing)))
+    ...     rows = list(odd.push(Known(step, np.array([value]), np.full(1, 2.0))))
     >>> rows[0].value, rows[0].more[:3]
     (30.0, (True, True, 'above'))
     """
