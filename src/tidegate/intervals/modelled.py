@@ -119,7 +119,7 @@ class Modelled(Learning):
         """
         variance, scatter, learnt = self._parts(state, releases)
         gain = learnt[GAIN]
-        lasting = np.minimum(np.maximum(learnt[BIAS] ** 2 - learnt[CHANCE], 0.0), variance)
+        lasting = np.minimum(learnt[BIAS] ** 2, variance)
         rest = variance - lasting
         level = np.minimum(gain * self.law.variance(releases.scale)[:, np.newaxis], rest)
         known = np.isfinite(variance)
