@@ -121,7 +121,10 @@ LAST_AWAY = 14
 PRECISION = 15  # Σ of the weights of means
 FRESH_SQUARES = 16  # Σ of the squares of what is added to `FRESH_ERRORS`
 AHEAD_SQUARES = 17
-MODEL = 18
+AHEAD_AWAY = 18  # the same three as of what measurements are beyond values, of what they are beyond the step before
+AHEAD_AWAY_SQUARES = 19
+AHEAD_PRECISION = 20
+MODEL = 21
 
 # what is known after each step
 SHOWN = 0  # the squared error of measured steps, as measurements show it
@@ -134,7 +137,9 @@ GAIN = 6
 SLOW = 7  # the variance of errors that stay from one measurement to the next, beyond what a filter leaves
 BIAS = 8  # the mean of what measurements are beyond values
 CHANCE = 9  # and the variance that it has by chance
-LEARNT = 10
+BIAS_AHEAD = 10  # the same of steps that are not measured
+CHANCE_AHEAD = 11
+LEARNT = 12
 
 FADE = 1.0 - 1.0 / 64.0
 
@@ -164,10 +169,13 @@ def follow_model(
                     state[FOLLOWED, column] += weight * (value - state[LAST_VALUE, column]) * surprise
                     state[SURPRISES, column] += weight * surprise * surprise
                     if state[LAST_KNOWN, column] == 1:
-                        state[AHEAD_ERRORS, column] *= FADE
-                        state[AHEAD_CLAIMED, column] *= FADE
-                        state[AHEAD_COUNT, column] *= FADE
-                        state[AHEAD_SQUARES, column] *= FADE
+                        for row in (AHEAD_ERRORS, AHEAD_CLAIMED, AHEAD_COUNT, AHEAD_SQUARES):
+                            state[row, column] *= FADE
+                        for row in (AHEAD_AWAY, AHEAD_AWAY_SQUARES, AHEAD_PRECISION):
+                            state[row, column] *= FADE
+                        state[AHEAD_AWAY, column] += precision * surprise
+                        state[AHEAD_AWAY_SQUARES, column] += weight * surprise * surprise
+                        state[AHEAD_PRECISION, column] += precision
                         shown = surprise * surprise - noise
                         state[AHEAD_ERRORS, column] += weight * shown
                         state[AHEAD_SQUARES, column] += (weight * shown) ** 2
@@ -213,13 +221,16 @@ def follow_model(
                     max(2.0 / ahead, state[AHEAD_SQUARES, column] / ahead**2) if ahead > 0.0 else np.inf
                 )
                 out[GAIN, index, column] = gain
-                precision = state[PRECISION, column]
-                known = precision > 0.0
-                out[SLOW, index, column] = max(state[PRODUCTS, column] / count, 0.0) if known else 0.0
-                out[BIAS, index, column] = state[AWAY, column] / precision if known else 0.0
-                out[CHANCE, index, column] = (
-                    state[AWAY_SQUARES, column] / precision**2 if known else 0.0
-                )
+                sure = state[PRECISION, column]
+                out[SLOW, index, column] = max(state[PRODUCTS, column] / count, 0.0) if count > 0.0 else 0.0
+                out[BIAS, index, column] = state[AWAY, column] / sure if sure > 0.0 else 0.0
+                out[CHANCE, index, column] = state[AWAY_SQUARES, column] / sure**2 if sure > 0.0 else 0.0
+                out[BIAS_AHEAD, index, column] = out[BIAS, index, column]
+                out[CHANCE_AHEAD, index, column] = out[CHANCE, index, column]
+                sure = state[AHEAD_PRECISION, column]
+                if sure > 0.0:
+                    out[BIAS_AHEAD, index, column] = state[AHEAD_AWAY, column] / sure
+                    out[CHANCE_AHEAD, index, column] = state[AHEAD_AWAY_SQUARES, column] / sure**2
 
 
 @lean

@@ -9,7 +9,9 @@ import numpy as np
 from tidegate.intervals.fold import Errors, Learning, State
 from tidegate.intervals.kernels import (
     BIAS,
+    BIAS_AHEAD,
     CHANCE,
+    CHANCE_AHEAD,
     CLAIMED,
     CLAIMED_AHEAD,
     GAIN,
@@ -25,19 +27,24 @@ from tidegate.intervals.kernels import (
 from tidegate.noise.law import AnyLaw
 from tidegate.releases import Radii, Releases, Values
 
-# standard errors of a variance that intervals add to it: columns that share hyper-parameters differ
-ALLOWED, ALLOWED_ALIKE = 0.5, 1.25
+# standard errors of a variance that intervals add to it: of values that stand out, and of those that noise hides among
+# columns that share hyper-parameters, because some of these are larger than the others
+STANDS_OUT, HIDDEN = 0.5, 1.25
 NOWHERE = np.zeros((LEARNT, 0, 0))
 
 
-def shown(found: Values, claimed: Values, usual: Values, allowed: float) -> Values:
-    """What measurements show of a variance, and what is usual where they show little, each by its precision."""
+def shown(found: Values, claimed: Values, usual: Values) -> tuple[Values, Values]:
+    """What measurements show of a variance, and what is usual where they show little, each by its precision.
+
+    Returns it with its standard error.
+    """
     mean, of, unsure = found
     ratio = claimed / np.where(of > 0, of, 1.0)
     seen = 1.0 / (unsure * np.maximum(ratio, 1e-9) ** 2)
-    assumed = 1.0 / np.maximum(usual, 1e-9) ** 2
-    middle = (np.maximum(mean * ratio, 0.0) * seen + usual * assumed) / (seen + assumed)
-    return np.asarray(middle + allowed / np.sqrt(seen + assumed))
+    # a few columns are far from what is usual
+    assumed = 1.0 / np.maximum(np.maximum(usual, mean * ratio - usual), 1e-9) ** 2
+    sure = seen + assumed
+    return (np.maximum(mean * ratio, 0.0) * seen + usual * assumed) / sure, 1.0 / np.sqrt(sure)
 
 
 class Modelled(Learning):
@@ -59,7 +66,7 @@ class Modelled(Learning):
 
     def __init__(self, columns: int, law: AnyLaw, *, alike: bool = False) -> None:
         super().__init__(columns, law, None, MODEL)
-        self._allowed = ALLOWED_ALIKE if alike else ALLOWED
+        self._hidden = HIDDEN if alike else STANDS_OUT
 
     def _follow(self, state: State, releases: Releases, out: Values) -> None:
         assert releases.readings is not None
@@ -90,13 +97,17 @@ class Modelled(Learning):
         learnt = np.empty((LEARNT, *releases.values.shape))
         self._follow(state.copy(), releases, learnt)
         claimed, fresh = self._claimed(releases), releases.fresh[:, np.newaxis]
-        away = learnt[BIAS] ** 2 + learnt[CHANCE]
-        level = np.abs(releases.values + learnt[BIAS]) + np.sqrt(learnt[CHANCE])
+        bias = np.where(fresh, learnt[BIAS], learnt[BIAS_AHEAD])
+        chance = np.where(fresh, learnt[CHANCE], learnt[CHANCE_AHEAD])
+        away, level = bias**2 + chance, np.abs(releases.values + bias) + np.sqrt(chance)
         scatter = self.law.grid * level * np.where(fresh, (1 - learnt[GAIN]) ** 2, 1.0)
         usual = np.maximum(claimed, scatter + away)
-        found = shown(learnt[[SHOWN, CLAIMED, UNSURE]], claimed, usual, self._allowed)
-        ahead = shown(learnt[[SHOWN_AHEAD, CLAIMED_AHEAD, UNSURE_AHEAD]], claimed, usual, self._allowed)
-        found = np.where(fresh | np.isinf(learnt[UNSURE_AHEAD]), found, np.maximum(found, ahead))
+        found, error = shown(learnt[[SHOWN, CLAIMED, UNSURE]], claimed, usual)
+        ahead, error_ahead = shown(learnt[[SHOWN_AHEAD, CLAIMED_AHEAD, UNSURE_AHEAD]], claimed, usual)
+        more = ~fresh & np.isfinite(learnt[UNSURE_AHEAD]) & (ahead > found)
+        found, error = np.where(more, ahead, found), np.where(more, error_ahead, error)
+        out = np.clip(level / np.sqrt(9 * found) - 0.5, 0.0, 1.0)
+        found = found + error * (STANDS_OUT * out + self._hidden * (1 - out))
         found = np.maximum(found, claimed + away)
         known = np.isfinite(np.asarray(releases.deviation))
         return np.where(known, found, np.inf), scatter, learnt
@@ -119,7 +130,8 @@ class Modelled(Learning):
         """
         variance, scatter, learnt = self._parts(state, releases)
         gain = learnt[GAIN]
-        lasting = np.minimum(learnt[BIAS] ** 2, variance)
+        bias = np.where(releases.fresh[:, np.newaxis], learnt[BIAS], learnt[BIAS_AHEAD])
+        lasting = np.minimum(bias**2, variance)
         rest = variance - lasting
         level = np.minimum(gain * self.law.variance(releases.scale)[:, np.newaxis], rest)
         known = np.isfinite(variance)
