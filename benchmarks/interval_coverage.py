@@ -88,7 +88,7 @@ def share(held: Matrix, known: Matrix) -> float:
 
 
 def answers(known: list[Known], truth: Matrix, season: int) -> list[float]:
-    """Sums of all columns, pooled and of those that are clear; a ratio, the largest sums, and forecasts of some columns."""
+    """Sums of all columns, pooled and of those that are clear; a ratio, the largest sums, and forecasts."""
     width, some = truth.shape[1], np.argsort(-truth.mean(axis=0))[:FORECAST]
     added, held, halves = Window(Meaning(tuple(map(str, range(width)))), length=LENGTH), [], []
     few = [
@@ -117,7 +117,9 @@ def answers(known: list[Known], truth: Matrix, season: int) -> list[float]:
         own = sums[some]
         if all(np.isfinite(row.low) for row in best):
             found["top"].append(all(row.low <= own[int(row.column)] <= row.high for row in best))
-        found["ratio"] += [row.low <= own[0] / own[1] <= row.high for row in quotients if np.isfinite(row.low) and own[1]]
+        found["ratio"] += [
+            row.low <= own[0] / own[1] <= row.high for row in quotients if np.isfinite(row.low) and own[1]
+        ]
     fits, half = np.array(held), np.array(halves)
     middle = np.median(truth, axis=0) * LENGTH
     whole = np.isfinite(half)

@@ -296,7 +296,7 @@ def of_two(length: int | None = None) -> RatioOfTwo:
 
 def two(operator: RatioOfTwo, step: int, euros: float, orders: float) -> list[Row]:
     """The answer at a step of which both queries say something, with half widths of 1."""
-    one, nothing = np.ones(1), np.full(1, np.nan)
+    one = np.ones(1)
     operator.take_beside(Known(step, np.array([orders]), one))
     return list(operator.push(Known(step, np.array([euros]), one)))
 

@@ -121,7 +121,9 @@ LAST_AWAY = 14
 PRECISION = 15  # Σ of the weights of means
 FRESH_SQUARES = 16  # Σ of the squares of what is added to `FRESH_ERRORS`
 AHEAD_SQUARES = 17
-AHEAD_AWAY = 18  # the same three as of what measurements are beyond values, of what they are beyond the step before
+AHEAD_AWAY = (
+    18  # the same three as of what measurements are beyond values, of what they are beyond the step before
+)
 AHEAD_AWAY_SQUARES = 19
 AHEAD_PRECISION = 20
 MODEL = 21
@@ -231,17 +233,3 @@ def follow_model(
                 if sure > 0.0:
                     out[BIAS_AHEAD, index, column] = state[AHEAD_AWAY, column] / sure
                     out[CHANCE_AHEAD, index, column] = state[AHEAD_AWAY_SQUARES, column] / sure**2
-
-
-@lean
-def add_up(own: Any, shared: Any, carry: Any, lasting: Any, length: int, out: Any) -> None:
-    """The variance of the sum of the last `length` steps: `along` is its covariance with the shared part of the last."""
-    for step in range(own.shape[0]):
-        for column in range(own.shape[1]):
-            total, along, same = 0.0, 0.0, 0.0
-            for at in range(max(0, step - length + 1), step + 1):
-                along *= carry[at, column]
-                total += own[at, column] + shared[at, column] * (shared[at, column] + 2.0 * along)
-                along += shared[at, column]
-                same += lasting[at, column]
-            out[step, column] = total + same * same

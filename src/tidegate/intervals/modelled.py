@@ -29,7 +29,7 @@ from tidegate.releases import Radii, Releases, Values
 
 # standard errors of a variance that intervals add to it: of values that stand out, and of those that noise hides among
 # columns that share hyper-parameters, because some of these are larger than the others
-STANDS_OUT, HIDDEN = 0.5, 1.25
+STANDS_OUT, HIDDEN = 0.5, 1.5
 NOWHERE = np.zeros((LEARNT, 0, 0))
 
 

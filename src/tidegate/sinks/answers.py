@@ -146,9 +146,7 @@ class Beside:
         The steps up to here are left out: one of the two queries was not there yet, or was another one.
     """
 
-    def __init__(
-        self, chunks: Callable[[int], Iterator[Chunk]], *, since: int = 0
-    ) -> None:
+    def __init__(self, chunks: Callable[[int], Iterator[Chunk]], *, since: int = 0) -> None:
         self._chunks, self.since = chunks, since
         self.begin()
 
@@ -176,9 +174,7 @@ class Beside:
             self._waiting = read(following)
 
 
-def asked(
-    operator: Operator, chunk: Chunk, beside: Beside | None = None
-) -> Iterator[tuple[int, list[Row]]]:
+def asked(operator: Operator, chunk: Chunk, beside: Beside | None = None) -> Iterator[tuple[int, list[Row]]]:
     """What a question answers to each release of a chunk, with the release's step; nothing to a later word.
 
     Parameters

@@ -172,7 +172,9 @@ def joined(chunks: Iterable[Chunk], width: int) -> Chunk:
         name: np.concatenate([getattr(chunk, name) for chunk in found]) for name, _ in _COLUMNS
     }
     values = np.concatenate([chunk.values for chunk in found])
-    return Chunk(found[0].first, values=values, radius=_joined_radius(found), errors=_joined_errors(found), **columns)
+    return Chunk(
+        found[0].first, values=values, radius=_joined_radius(found), errors=_joined_errors(found), **columns
+    )
 
 
 def latest(chunk: Chunk) -> Chunk:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-import numpy as np
-
 from tidegate.queries.standing.operator import Known, Meaning, Operator, Recent, Row, difference
 from tidegate.queries.standing.windows import Window
 

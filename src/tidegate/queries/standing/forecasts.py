@@ -56,7 +56,8 @@ class Forecast(Operator):
             return
         own, shared, carry, lasting = known.made_of
         hidden = SPREAD * np.sqrt(own + shared * carry + lasting)
-        hidden = np.where(np.isfinite(hidden), hidden, 0.0)  # of some mechanisms nothing is known
+        hidden = np.where(np.isnan(hidden), 0.0, hidden)  # of some mechanisms nothing is known
+        hidden = np.where(np.isinf(hidden), np.nan, hidden)  # nothing was measured yet
         for ahead, (values, radius) in enumerate(self._predict(known.step), 1):
             for row in self._rows(known.step + ahead, values, np.hypot(radius, hidden)):
                 yield row._replace(more=(ahead,))

@@ -205,7 +205,7 @@ class Total:
         there = ~np.isnan(known.values)
         self.values += sign * weight * np.where(there, known.values, 0.0)
         self.count += sign * there
-        told = ~np.isnan(known.radius)
+        told = np.isfinite(known.radius)
         self._radius += sign * weight * np.where(there & told, known.radius, 0.0)
         self._unknown += sign * (there & ~told)
 

@@ -94,7 +94,9 @@ class Sliding:
     """
 
     def __init__(self, stretches: Iterable[Stretch] = ()) -> None:
-        self._old: list[Stretch] = []  # of each of the oldest steps that and all later ones of these, oldest last
+        self._old: list[
+            Stretch
+        ] = []  # of each of the oldest steps that and all later ones of these, oldest last
         self._new: list[Stretch] = []
         self._joined: Stretch | None = None  # the new ones
         for stretch in stretches:
