@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tidegate.compiled import lean
 
 # rows of the state of a walk
@@ -128,34 +126,20 @@ AHEAD_AWAY_SQUARES = 19
 AHEAD_PRECISION = 20
 MODEL = 21
 
-# what is known after each step
-SHOWN = 0  # the squared error of measured steps, as measurements show it
-CLAIMED = 1  # what the model claimed of them
-UNSURE = 2  # the variance of `SHOWN`
-SHOWN_AHEAD = 3  # the same of steps that are not measured
-CLAIMED_AHEAD = 4
-UNSURE_AHEAD = 5
-GAIN = 6
-SLOW = 7  # the variance of errors that stay from one measurement to the next, beyond what a filter leaves
-BIAS = 8  # the mean of what measurements are beyond values
-CHANCE = 9  # and the variance that it has by chance
-BIAS_AHEAD = 10  # the same of steps that are not measured
-CHANCE_AHEAD = 11
-LEARNT = 12
-
 FADE = 1.0 - 1.0 / 64.0
 
 
 @lean
 def follow_model(
-    state: Any, values: Any, readings: Any, fresh: Any, claimed: Any, variances: Any, least: float, out: Any
+    state: Any, values: Any, readings: Any, fresh: Any, claimed: Any, variances: Any, least: float, trace: Any
 ) -> None:
-    """Compare a model with its measurements; `out` gets what is known after each step, unless it is empty.
+    """Compare a model with its measurements; `trace` gets the state after each step, unless it is empty.
 
     A measurement y = x + n and a value v that follows a part K of it differ by n − (v − x), so that
     E(v − x)² = E(y − v)² − R + 2·K·R for noise of variance R. K is the regression of changes on surprises. Measurements
     have very different noise, and count by their precision; `least` is a variance that none of them is better than.
     """
+    traced = trace.shape[1] > 0
     for index in range(values.shape[0]):
         noise = variances[index]
         for column in range(values.shape[1]):
@@ -205,31 +189,7 @@ def follow_model(
             state[LAST_VALUE, column], state[LAST_CLAIMED, column] = value, claim
             if state[FRESH_COUNT, column] > 0.0:
                 state[LAST_KNOWN, column] = 2.0 if fresh[index] else 1.0
-            if out.shape[1] > 0:
-                gain = 1.0
-                if state[SURPRISES, column] > 0.0:
-                    gain = min(max(state[FOLLOWED, column] / state[SURPRISES, column], 0.0), 1.0)
-                count, ahead = state[FRESH_COUNT, column], state[AHEAD_COUNT, column]
-                out[SHOWN, index, column] = state[FRESH_ERRORS, column] / count if count > 0.0 else 0.0
-                out[CLAIMED, index, column] = state[FRESH_CLAIMED, column] / count if count > 0.0 else claim
-                out[UNSURE, index, column] = (
-                    max(2.0 / count, state[FRESH_SQUARES, column] / count**2) if count > 0.0 else np.inf
-                )
-                out[SHOWN_AHEAD, index, column] = state[AHEAD_ERRORS, column] / ahead if ahead > 0.0 else 0.0
-                out[CLAIMED_AHEAD, index, column] = (
-                    state[AHEAD_CLAIMED, column] / ahead if ahead > 0.0 else claim
-                )
-                out[UNSURE_AHEAD, index, column] = (
-                    max(2.0 / ahead, state[AHEAD_SQUARES, column] / ahead**2) if ahead > 0.0 else np.inf
-                )
-                out[GAIN, index, column] = gain
-                sure = state[PRECISION, column]
-                out[SLOW, index, column] = max(state[PRODUCTS, column] / count, 0.0) if count > 0.0 else 0.0
-                out[BIAS, index, column] = state[AWAY, column] / sure if sure > 0.0 else 0.0
-                out[CHANCE, index, column] = state[AWAY_SQUARES, column] / sure**2 if sure > 0.0 else 0.0
-                out[BIAS_AHEAD, index, column] = out[BIAS, index, column]
-                out[CHANCE_AHEAD, index, column] = out[CHANCE, index, column]
-                sure = state[AHEAD_PRECISION, column]
-                if sure > 0.0:
-                    out[BIAS_AHEAD, index, column] = state[AHEAD_AWAY, column] / sure
-                    out[CHANCE_AHEAD, index, column] = state[AHEAD_AWAY_SQUARES, column] / sure**2
+        if traced:
+            for row in range(trace.shape[0]):
+                for column in range(values.shape[1]):
+                    trace[row, index, column] = state[row, column]

@@ -2,49 +2,116 @@
 
 from __future__ import annotations
 
+from functools import partial
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 
 from tidegate.intervals.fold import Errors, Learning, State
 from tidegate.intervals.kernels import (
-    BIAS,
-    BIAS_AHEAD,
-    CHANCE,
-    CHANCE_AHEAD,
-    CLAIMED,
-    CLAIMED_AHEAD,
-    GAIN,
-    LEARNT,
+    AHEAD_AWAY,
+    AHEAD_AWAY_SQUARES,
+    AHEAD_CLAIMED,
+    AHEAD_COUNT,
+    AHEAD_ERRORS,
+    AHEAD_PRECISION,
+    AHEAD_SQUARES,
+    AWAY,
+    AWAY_SQUARES,
+    FOLLOWED,
+    FRESH_CLAIMED,
+    FRESH_COUNT,
+    FRESH_ERRORS,
+    FRESH_SQUARES,
+    LAST_VALUE,
     MODEL,
-    SHOWN,
-    SHOWN_AHEAD,
-    SLOW,
-    UNSURE,
-    UNSURE_AHEAD,
+    PRECISION,
+    PRODUCTS,
+    SURPRISES,
     follow_model,
 )
 from tidegate.noise.law import AnyLaw
-from tidegate.releases import Radii, Releases, Values
+from tidegate.releases import Radii, Releases, Status, Values
 
 # standard errors of a variance that intervals add to it: of values that stand out, and of those that noise hides among
 # columns that share hyper-parameters, because some of these are larger than the others
 STANDS_OUT, HIDDEN = 0.5, 1.5
-NOWHERE = np.zeros((LEARNT, 0, 0))
+NOWHERE = np.zeros((MODEL, 0, 0))
 
 
-def shown(found: Values, claimed: Values, usual: Values) -> tuple[Values, Values]:
+class Learnt(NamedTuple):
+    """What measurements say of errors: of those of measured steps, or of those of steps that are not measured.
+
+    Attributes
+    ----------
+    square
+        The mean squared error; as large as claimed where nothing is known.
+    unsure
+        The variance of that mean; infinite where nothing is known.
+    claimed
+        What the model claimed of the same steps.
+    bias
+        The mean of what measurements are beyond values.
+    chance
+        The variance that it has by chance.
+    """
+
+    square: Values
+    unsure: Values
+    claimed: Values
+    bias: Values
+    chance: Values
+
+
+FRESH = (FRESH_ERRORS, FRESH_SQUARES, FRESH_CLAIMED, FRESH_COUNT, AWAY, AWAY_SQUARES, PRECISION)
+AHEAD = (
+    AHEAD_ERRORS,
+    AHEAD_SQUARES,
+    AHEAD_CLAIMED,
+    AHEAD_COUNT,
+    AHEAD_AWAY,
+    AHEAD_AWAY_SQUARES,
+    AHEAD_PRECISION,
+)
+
+
+def learnt(state: Values, rows: tuple[int, ...], claimed: Values) -> Learnt:
+    """From the sums of a state, or of a trace of states."""
+    errors, squares, before, weight, away, away_squares, precision = (state[row] for row in rows)
+    known, sure = weight > 0, precision > 0
+    count, precision = np.where(known, weight, 1.0), np.where(sure, precision, 1.0)
+    # squared noise has twice its squared variance, where it is Gaussian
+    unsure = np.where(known, np.maximum(2.0 / count, squares / count**2), np.inf)
+    mean, before = np.where(known, errors / count, 0.0), np.where(known, before / count, claimed)
+    return Learnt(
+        mean,
+        unsure,
+        before,
+        np.where(sure, away / precision, 0.0),
+        np.where(sure, away_squares / precision**2, 0.0),
+    )
+
+
+def shown(found: Learnt, claimed: Values, usual: Values) -> tuple[Values, Values]:
     """What measurements show of a variance, and what is usual where they show little, each by its precision.
 
     Returns it with its standard error.
     """
-    mean, of, unsure = found
-    ratio = claimed / np.where(of > 0, of, 1.0)
-    seen = 1.0 / (unsure * np.maximum(ratio, 1e-9) ** 2)
+    ratio = claimed / np.where(found.claimed > 0, found.claimed, 1.0)
+    seen = 1.0 / (found.unsure * np.maximum(ratio, 1e-9) ** 2)
+    mean = found.square * ratio
     # a few columns are far from what is usual
-    assumed = 1.0 / np.maximum(np.maximum(usual, mean * ratio - usual), 1e-9) ** 2
+    assumed = 1.0 / np.maximum(np.maximum(usual, mean - usual), 1e-9) ** 2
     sure = seen + assumed
-    return (np.maximum(mean * ratio, 0.0) * seen + usual * assumed) / sure, 1.0 / np.sqrt(sure)
+    return (np.maximum(mean, 0.0) * seen + usual * assumed) / sure, 1.0 / np.sqrt(sure)
+
+
+def gain_of(state: Values) -> Values:
+    """Which part of a surprise values follow; all of it where nothing is known."""
+    surprises = state[SURPRISES]
+    followed = state[FOLLOWED] / np.where(surprises > 0, surprises, 1.0)
+    return np.where(surprises > 0, np.clip(followed, 0.0, 1.0), 1.0)
 
 
 class Modelled(Learning):
@@ -63,12 +130,13 @@ class Modelled(Learning):
     """
 
     law: AnyLaw
+    says_more = True
 
     def __init__(self, columns: int, law: AnyLaw, *, alike: bool = False) -> None:
         super().__init__(columns, law, None, MODEL)
         self._hidden = HIDDEN if alike else STANDS_OUT
 
-    def _follow(self, state: State, releases: Releases, out: Values) -> None:
+    def _follow(self, state: State, releases: Releases, trace: Values) -> None:
         assert releases.readings is not None
         follow_model(
             state,
@@ -78,7 +146,7 @@ class Modelled(Learning):
             self._claimed(releases),
             self.law.variance(releases.scale),
             self.law.grid**2,
-            out,
+            trace,
         )
 
     def _claimed(self, releases: Releases) -> Values:
@@ -92,29 +160,41 @@ class Modelled(Learning):
         self._follow(after, releases, NOWHERE)
         return after
 
-    def _parts(self, state: State, releases: Releases) -> tuple[Values, Values, Values]:
-        """The variance of the error of each value, how much of it may be the scatter of a count, and what was learnt."""
-        learnt = np.empty((LEARNT, *releases.values.shape))
-        self._follow(state.copy(), releases, learnt)
-        claimed, fresh = self._claimed(releases), releases.fresh[:, np.newaxis]
-        bias = np.where(fresh, learnt[BIAS], learnt[BIAS_AHEAD])
-        chance = np.where(fresh, learnt[CHANCE], learnt[CHANCE_AHEAD])
-        away, level = bias**2 + chance, np.abs(releases.values + bias) + np.sqrt(chance)
-        scatter = self.law.grid * level * np.where(fresh, (1 - learnt[GAIN]) ** 2, 1.0)
+    def _trace(self, state: State, releases: Releases) -> Values:
+        """The state after each step."""
+        trace = np.empty((MODEL, *releases.values.shape))
+        self._follow(state.copy(), releases, trace)
+        return trace
+
+    def _parts(
+        self, state: Values, values: Values, claimed: Values, fresh: Values
+    ) -> tuple[Values, Values, Values]:
+        """The variance of the error of each value; how much of it may be the scatter of a count; and the mean error."""
+        measured, ahead = learnt(state, FRESH, claimed), learnt(state, AHEAD, claimed)
+        passed = ~fresh & np.isfinite(ahead.unsure)
+        bias = np.where(passed, ahead.bias, measured.bias)
+        chance = np.where(passed, ahead.chance, measured.chance)
+        away, level = bias**2 + chance, np.abs(values + bias) + np.sqrt(chance)
+        scatter = self.law.grid * level * np.where(fresh, (1 - gain_of(state)) ** 2, 1.0)
         usual = np.maximum(claimed, scatter + away)
-        found, error = shown(learnt[[SHOWN, CLAIMED, UNSURE]], claimed, usual)
-        ahead, error_ahead = shown(learnt[[SHOWN_AHEAD, CLAIMED_AHEAD, UNSURE_AHEAD]], claimed, usual)
-        more = ~fresh & np.isfinite(learnt[UNSURE_AHEAD]) & (ahead > found)
-        found, error = np.where(more, ahead, found), np.where(more, error_ahead, error)
+        found, error = shown(measured, claimed, usual)
+        later, later_error = shown(ahead, claimed, usual)
+        more = passed & (later > found)
+        found, error = np.where(more, later, found), np.where(more, later_error, error)
         out = np.clip(level / np.sqrt(9 * found) - 0.5, 0.0, 1.0)
         found = found + error * (STANDS_OUT * out + self._hidden * (1 - out))
-        found = np.maximum(found, claimed + away)
+        return np.maximum(found, claimed + away), scatter, bias
+
+    def _known(self, state: State, releases: Releases) -> tuple[Values, Values, Values, Values]:
+        """The state after each step, and what `_parts` says of it; infinite before anything was measured."""
+        trace, fresh = self._trace(state, releases), releases.fresh[:, np.newaxis]
+        found, scatter, bias = self._parts(trace, releases.values, self._claimed(releases), fresh)
         known = np.isfinite(np.asarray(releases.deviation))
-        return np.where(known, found, np.inf), scatter, learnt
+        return trace, np.where(known, found, np.inf), scatter, bias
 
     def radius(self, state: State, releases: Releases, confidence: float) -> Values:
         """As wide as a Gaussian of that variance."""
-        variance, _, _ = self._parts(state, releases)
+        _, variance, _, _ = self._known(state, releases)
         return np.where(
             np.isnan(releases.values),
             np.nan,
@@ -128,9 +208,9 @@ class Modelled(Learning):
         each other are uncorrelated where a filter suits the stream; their covariance is the variance of errors that
         stay longer.
         """
-        variance, scatter, learnt = self._parts(state, releases)
-        gain = learnt[GAIN]
-        bias = np.where(releases.fresh[:, np.newaxis], learnt[BIAS], learnt[BIAS_AHEAD])
+        trace, variance, scatter, bias = self._known(state, releases)
+        gain, count = gain_of(trace), trace[FRESH_COUNT]
+        stays = np.where(count > 0, trace[PRODUCTS] / np.where(count > 0, count, 1.0), 0.0)
         lasting = np.minimum(bias**2, variance)
         rest = variance - lasting
         level = np.minimum(gain * self.law.variance(releases.scale)[:, np.newaxis], rest)
@@ -139,11 +219,25 @@ class Modelled(Learning):
         # errors that are less than the scatter of a count are none
         own = left * np.minimum(scatter / np.maximum(left, 1e-9), left / np.maximum(scatter, 1e-9))
         shared = rest - own
-        slow = np.clip(learnt[SLOW] - lasting, 0.0, np.where(known, shared - level, 0.0))
+        slow = np.clip(stays - lasting, 0.0, np.where(known, shared - level, 0.0))
         fades = ((1 - gain) * level + slow) / np.where(shared > 0, shared, 1.0)
         carry = np.where(releases.fresh[:, np.newaxis], np.where(known, fades, 0.0), 1.0)
         return Errors(own, shared, carry, lasting)
 
     def revised(self, state: State, revised: Releases) -> Radii | None:
-        """As the model claims."""
-        return None
+        """As much wider than the model claims as those of first values are, by what is known by now."""
+        return Radii(partial(self._radius_of_smoothed, state.copy(), revised))
+
+    def _radius_of_smoothed(self, state: State, revised: Releases, confidence: float) -> Values:
+        fresh = np.equal(revised.status, Status.FRESH)[:, np.newaxis]
+        claimed, now = (
+            self._claimed(revised),
+            state[FRESH_CLAIMED] / np.where(state[FRESH_COUNT] > 0, state[FRESH_COUNT], 1.0),
+        )
+        found, _, _ = self._parts(state[:, np.newaxis], state[LAST_VALUE], now[np.newaxis], fresh)
+        wider = np.where(now > 0, found / np.where(now > 0, now, 1.0), 1.0)
+        # and no wider than those of first values
+        wide = np.minimum(claimed * wider, np.maximum(found, claimed))
+        variance = np.where(np.isfinite(np.asarray(revised.deviation)), wide, np.inf)
+        half = NormalDist().inv_cdf(0.5 + confidence / 2) * np.sqrt(variance)
+        return np.where(np.isnan(revised.values), np.nan, half)
