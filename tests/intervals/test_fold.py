@@ -117,22 +117,24 @@ def test_small_counts_and_their_sums(kind: Any) -> None:
 def test_small_columns_beside_a_large_one() -> None:
     """Of 40 columns, most hidden by noise, some of which are larger than the others and busy by day only.
 
-    Under fixed entropy. In 24 runs with fresh draws the pooled share was 98.9 % at least, that of the least covered
-    column 90.2 % at least.
+    First values, and smoothed ones. Under fixed entropy; in 24 runs with fresh draws the pooled share was at least 98.1 %
+    and 98.5 %, and that of the least covered column at least 84.7 % and 82.8 %.
     """
     random = np.random.default_rng(4)
     hours = np.arange(600)[:, np.newaxis]
     sizes = np.concatenate([[300.0, 40.0], np.full(8, 4.0), np.full(30, 0.3)])
     rows = random.poisson(sizes * (1 + np.sin(2 * np.pi * hours / 24)))
-    mechanism = Tide(WEvent(epsilon="1", w=24), columns=40, periods=(24, 168), nonnegative=True)
+    mechanism = Tide(WEvent(epsilon="1", w=24), columns=40, periods=(24, 168), nonnegative=True, delay=48)
     with install(FixedEntropy("beside")):
         releases = Session(mechanism).push_batch(rows)
     folded(mechanism, [releases])
-    radius = half_widths(releases, 0.9)
-    held, known = np.abs(releases.values - rows) <= radius, np.isfinite(radius)
-    assert held[known].mean() >= 0.86
-    assert min(held[known[:, c], c].mean() for c in range(40)) >= 0.8
-    assert held[:24][known[:24]].mean() >= 0.86
+    assert releases.revised is not None
+    for found in (releases, releases.revised):
+        truth, radius = rows[: len(found)], half_widths(found, 0.9)
+        held, known = np.abs(found.values - truth) <= radius, np.isfinite(radius)
+        assert held[known].mean() >= 0.86
+        assert min(held[known[:, c], c].mean() for c in range(40)) >= 0.8
+        assert held[:24][known[:24]].mean() >= 0.86
 
 
 def test_steps_that_are_passed_over() -> None:

@@ -7,6 +7,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tidegate.intervals.fold import Errors, Learning, State
 from tidegate.intervals.kernels import (
@@ -38,6 +39,7 @@ from tidegate.releases import Radii, Releases, Status, Values
 # columns that share hyper-parameters, because some of these are larger than the others
 STANDS_OUT, HIDDEN = 0.5, 1.5
 NOWHERE = np.zeros((MODEL, 0, 0))
+Mask = npt.NDArray[np.bool_]
 
 
 class Learnt(NamedTuple):
@@ -167,7 +169,7 @@ class Modelled(Learning):
         return trace
 
     def _parts(
-        self, state: Values, values: Values, claimed: Values, fresh: Values
+        self, state: Values, values: Values, claimed: Values, fresh: Mask
     ) -> tuple[Values, Values, Values]:
         """The variance of the error of each value; how much of it may be the scatter of a count; and the mean error."""
         measured, ahead = learnt(state, FRESH, claimed), learnt(state, AHEAD, claimed)
@@ -225,7 +227,7 @@ class Modelled(Learning):
         return Errors(own, shared, carry, lasting)
 
     def revised(self, state: State, revised: Releases) -> Radii | None:
-        """As much wider than the model claims as those of first values are, by what is known by now."""
+        """To what the model claims comes what errors of first values have beyond it, as far as is known by now."""
         return Radii(partial(self._radius_of_smoothed, state.copy(), revised))
 
     def _radius_of_smoothed(self, state: State, revised: Releases, confidence: float) -> Values:
@@ -235,9 +237,7 @@ class Modelled(Learning):
             state[FRESH_CLAIMED] / np.where(state[FRESH_COUNT] > 0, state[FRESH_COUNT], 1.0),
         )
         found, _, _ = self._parts(state[:, np.newaxis], state[LAST_VALUE], now[np.newaxis], fresh)
-        wider = np.where(now > 0, found / np.where(now > 0, now, 1.0), 1.0)
-        # and no wider than those of first values
-        wide = np.minimum(claimed * wider, np.maximum(found, claimed))
+        wide = claimed + np.maximum(found - now, 0.0)
         variance = np.where(np.isfinite(np.asarray(revised.deviation)), wide, np.inf)
         half = NormalDist().inv_cdf(0.5 + confidence / 2) * np.sqrt(variance)
         return np.where(np.isnan(revised.values), np.nan, half)
