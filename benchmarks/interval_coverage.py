@@ -177,7 +177,7 @@ def main() -> None:
                 continue
             periods = {"periods": (24, 168) if window == 24 else (7,), "nonnegative": True}  # as for `auto`
             more: dict[str, Any] = periods if kind is Tide else {}
-            mechanism = kind(WEvent(epsilon="1", w=window), columns=rows.shape[1], **more)
+            mechanism = kind(WEvent(epsilon="1", window=window), columns=rows.shape[1], **more)
             found = np.nanmean([measured(mechanism, counts, window) for _ in range(arguments.runs)], axis=0)
             cells = (f"{'–' if np.isnan(cell) else format(cell, '.1f'):>8}" for cell in found)
             print(f"{name:11}{kind.__name__:19}", *cells, flush=True)

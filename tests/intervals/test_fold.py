@@ -79,7 +79,7 @@ def test_in_batches_and_one_by_one(new: Any) -> None:
 
 def test_resumed_from_a_state() -> None:
     """The second half after the state of the first is the same as both at once."""
-    new = BudgetAbsorption(WEvent(epsilon="1", w=4), columns=3)
+    new = BudgetAbsorption(WEvent(epsilon="1", window=4), columns=3)
     with install(FixedEntropy("same")):
         whole = Session(new).push_batch(stream(LENGTH, 3))
         session = Session(new)
@@ -94,7 +94,7 @@ def test_resumed_from_a_state() -> None:
 def test_small_counts_and_their_sums(kind: Any) -> None:
     """Of columns that are too small to be seen: steps, and sums of 30 steps whose errors are correlated."""
     rows = np.random.default_rng(3).poisson(np.geomspace(0.1, 2, 10), (300, 10))
-    mechanism = kind(WEvent(epsilon="1", w=7), columns=10)
+    mechanism = kind(WEvent(epsilon="1", window=7), columns=10)
     with install(FixedEntropy("small counts")):
         releases = Session(mechanism).push_batch(rows)
     folded(mechanism, [releases])
@@ -124,7 +124,7 @@ def test_small_columns_beside_a_large_one() -> None:
     hours = np.arange(600)[:, np.newaxis]
     sizes = np.concatenate([[300.0, 40.0], np.full(8, 4.0), np.full(30, 0.3)])
     rows = random.poisson(sizes * (1 + np.sin(2 * np.pi * hours / 24)))
-    mechanism = Tide(WEvent(epsilon="1", w=24), columns=40, periods=(24, 168), nonnegative=True, delay=48)
+    mechanism = Tide(WEvent(epsilon="1", window=24), columns=40, periods=(24, 168), nonnegative=True, delay=48)
     with install(FixedEntropy("beside")):
         releases = Session(mechanism).push_batch(rows)
     folded(mechanism, [releases])
@@ -139,7 +139,7 @@ def test_small_columns_beside_a_large_one() -> None:
 
 def test_steps_that_are_passed_over() -> None:
     """A gap between releases is a gap between measurements."""
-    mechanism = Sample(WEvent(epsilon="1", w=4))
+    mechanism = Sample(WEvent(epsilon="1", window=4))
     session = Session(mechanism)
     parts = [session.push_batch([[40]], step=step) for step in (1, 2, 9, 11)]
     folded(mechanism, parts)
@@ -150,7 +150,7 @@ def test_steps_that_are_passed_over() -> None:
 
 def test_nothing_to_fold() -> None:
     """No steps, no change."""
-    mechanism = Sample(WEvent(epsilon="1", w=4))
+    mechanism = Sample(WEvent(epsilon="1", window=4))
     nothing = Session(mechanism).push_batch(np.zeros((1, 1), dtype=np.int64))
     fold = mechanism.intervals()
     state = fold.attach(fold.begin(), nothing)

@@ -23,7 +23,7 @@ LEVELS = (1 / 24, 1 / 4)  # the same of a level that hardly moves, and of one th
 
 
 class Forecast(Operator):
-    """The next steps of every column, made anew every so many steps.
+    """The next steps of every column, made again every so many steps.
 
     Nine of ten earlier predictions were off from what was then released by at most as much as an interval is wide, as far
     as the past tells. To that comes what releases hide: the scatter of the truth around a level, and what a release
