@@ -124,7 +124,9 @@ def test_small_columns_beside_a_large_one() -> None:
     hours = np.arange(600)[:, np.newaxis]
     sizes = np.concatenate([[300.0, 40.0], np.full(8, 4.0), np.full(30, 0.3)])
     rows = random.poisson(sizes * (1 + np.sin(2 * np.pi * hours / 24)))
-    mechanism = Tide(WEvent(epsilon="1", window=24), columns=40, periods=(24, 168), nonnegative=True, delay=48)
+    mechanism = Tide(
+        WEvent(epsilon="1", window=24), columns=40, periods=(24, 168), nonnegative=True, delay=48
+    )
     with install(FixedEntropy("beside")):
         releases = Session(mechanism).push_batch(rows)
     folded(mechanism, [releases])
