@@ -54,7 +54,7 @@ class State(NamedTuple):
     counts: Any  # the state of the mechanism that releases counts
 
 
-class Tested(NamedTuple):
+class Candidates(NamedTuple):
     """The categories that a selection tests, in the order of their names."""
 
     names: pl.Series
@@ -374,7 +374,7 @@ class Discover(Mechanism):
             rows = rows.unique(keep="first", maintain_order=True)
         return first_of_each(rows, self.categories)
 
-    def tested(self, pairs: pl.DataFrame, open_names: list[str]) -> Tested:
+    def tested(self, pairs: pl.DataFrame, open_names: list[str]) -> Candidates:
         """All categories that somebody has in the epoch, and all that are open, whether somebody has them or not."""
         counted = pairs.group_by(CATEGORY).len()
         missing = pl.DataFrame({CATEGORY: open_names}, schema={CATEGORY: pl.String}).join(
@@ -385,9 +385,9 @@ class Discover(Mechanism):
         )
         every = every.sort(CATEGORY)
         units = every["len"].to_numpy().astype(np.int64)
-        return Tested(every[CATEGORY], units, every[CATEGORY].is_in(open_names).to_numpy())
+        return Candidates(every[CATEGORY], units, every[CATEGORY].is_in(open_names).to_numpy())
 
-    def passes(self, tested: Tested, noisy: Integers) -> npt.NDArray[np.bool_]:
+    def passes(self, tested: Candidates, noisy: Integers) -> npt.NDArray[np.bool_]:
         """Which categories are open from now on: by noisy numbers and public thresholds alone."""
         return np.asarray(noisy >= np.where(tested.open, self.staying, self.selection.threshold))
 
