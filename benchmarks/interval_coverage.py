@@ -164,7 +164,7 @@ def main() -> None:
         for kind in MECHANISMS:
             if kind.__name__ not in arguments.mechanisms:
                 continue
-            mechanism = kind(WEvent(epsilon="1", w=window), columns=rows.shape[1])
+            mechanism = kind(WEvent(epsilon="1", window=window), columns=rows.shape[1])
             found = np.nanmean([measured(mechanism, counts, window) for _ in range(arguments.runs)], axis=0)
             cells = (f"{'–' if np.isnan(cell) else format(cell, '.1f'):>8}" for cell in found)
             print(f"{name:11}{kind.__name__:19}", *cells, flush=True)

@@ -28,7 +28,7 @@ from tidegate.pipeline import open_pipeline
 from tidegate.policy import WEvent
 from tidegate.sinks.chunks import Chunk
 
-MECHANISM = Uniform(WEvent(epsilon="1", w=24))
+MECHANISM = Uniform(WEvent(epsilon="1", window=24))
 
 
 def rate(name: str, target: str | Path, count: int, size: int, wanted: float) -> None:
@@ -169,7 +169,7 @@ def from_broker(folder: Path, url: str, messages: int = 60_000) -> float:
             if done >= messages:
                 intake.stop()
 
-    queries = parse_queries(text.replace('epsilon = "1"', 'epsilon = "1000000000"'), folder / "broker.toml")
+    queries = parse_queries(text.replace('epsilon = "1"', 'epsilon = "10000000"'), folder / "broker.toml")
     with open_pipeline(queries, follow=True, observers={queries.first.name: Counter(0, 1)}) as pipeline:
         intake = queries.open(None, follow=True)
 

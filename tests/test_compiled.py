@@ -144,7 +144,7 @@ def test_a_first_push_does_not_load_linear_algebra():
 import sys
 import numpy as np
 import tidegate as tg
-tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=24))).push(12)
+tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", window=24))).push(12)
 assert "numba" in sys.modules
 assert not {"scipy.linalg", "numpy.f2py", "polars", "matplotlib"} & set(sys.modules)
 import numba.np.arraymath, numba.np.linalg
@@ -165,7 +165,7 @@ from tidegate import light_compiler
 looks = []
 refresh = numba.core.base.BaseContext.refresh
 numba.core.base.BaseContext.refresh = lambda self: (looks.append(1), refresh(self))
-mechanism = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=24))
+mechanism = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", window=24))
 tg.open(mechanism).push(12)
 print(len(looks))
 assert light_compiler.numba.njit(lambda x: x + 1)(1) == 2 and looks

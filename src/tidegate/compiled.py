@@ -1,8 +1,8 @@
 """The one way to compile a kernel: Numba, cached on disk under a hash of ALL kernel sources.
 
 Numba's own cache notices a change of the file a function stands in, but not a change of a kernel that it
-calls in another file, and would go on running stale machine code. Here the cache folder's name contains a
-digest of every kernel source of the package, so any change of any kernel compiles all of them anew. Machine code is
+calls in another file, and would continue to run stale machine code. Here the cache folder's name contains a
+digest of every kernel source of the package, so any change of any kernel compiles all of them again. Machine code is
 kept in that folder or nowhere: where it cannot be written, every process compiles for itself.
 
 Kernels live in files named ``kernels.py`` or in folders named ``kernels``; a test keeps them there.

@@ -254,7 +254,7 @@ class Release(_Published):
     Examples
     --------
     >>> import tidegate as tg
-    >>> release = tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=4), columns=3)).push([5, 0, 9])
+    >>> release = tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", window=4), columns=3)).push([5, 0, 9])
     >>> release.step, release.values.shape, release.status.name, release.spent  # the noise is shared
     (1, (3,), 'FRESH', Fraction(0, 1))
     >>> low, high = release.interval(0.9)
@@ -362,7 +362,7 @@ class Releases(_Published):
     Examples
     --------
     >>> import tidegate as tg
-    >>> run = tg.open(tg.mechanisms.Sample(tg.WEvent(epsilon="1", w=4), columns=2))
+    >>> run = tg.open(tg.mechanisms.Sample(tg.WEvent(epsilon="1", window=4), columns=2))
     >>> releases = run.push_batch([[5, 0]] * 8)
     >>> len(releases), releases.values.shape, int(releases.fresh.sum())
     (8, (8, 2), 2)
@@ -449,7 +449,7 @@ class Releases(_Published):
         --------
         >>> import tidegate as tg
         >>> from tidegate.mechanisms import Uniform
-        >>> releases = tg.open(Uniform(tg.WEvent(epsilon="1", w=3), columns=2)).push_batch([[1, 2], [3, 4]])
+        >>> releases = tg.open(Uniform(tg.WEvent(epsilon="1", window=3), columns=2)).push_batch([[1, 2], [3, 4]])
         >>> releases.to_polars(names=["north", "south"]).columns
         ['step', 'column', 'value', 'low', 'high', 'status']
         """

@@ -116,7 +116,7 @@ aggregate = "count"
 most = 10000
 
 [protect]
-epsilon = "10000000000"
+epsilon = "10000000"
 window = 2
 ledger = "{ledger}"
 

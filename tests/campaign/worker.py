@@ -78,7 +78,7 @@ def work(order: dict[str, Any]) -> None:
 
 
 def tell(source: Any, place: Path) -> None:
-    """Write down how many messages were put away, while the broker is there; nothing while it is not."""
+    """Write down how many messages were stored, while the broker is there; nothing while it is not."""
     while True:
         reached = not str(getattr(source, "status", "")).startswith("waiting")
         fresh = place.with_suffix(".new")
@@ -112,7 +112,7 @@ def trace_until(lines: int) -> None:
 
 def warm() -> None:
     """Compile what children need; nothing here reads a file or asks a database."""
-    policy = WEvent(epsilon="1", w=6)
+    policy = WEvent(epsilon="1", window=6)
     with fixed_entropy(1):
         for mechanism in (
             Uniform(policy, columns=2),

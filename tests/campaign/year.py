@@ -54,7 +54,7 @@ aggregate = "distinct"
 columns = ["north", "south", "west"]
 
 [protect]
-epsilon = "100000000"
+epsilon = "10000000"
 window = 1440
 
 [mechanism]

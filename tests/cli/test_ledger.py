@@ -38,7 +38,7 @@ def test_show(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_show_a_ledger_that_was_used_from_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """There is an account and no stream."""
-    mechanism = tg.mechanisms.Uniform(tg.WEvent(rho="1", w=3))
+    mechanism = tg.mechanisms.Uniform(tg.WEvent(rho="1", window=3))
     with tg.open({"counts": mechanism}, tmp_path / "plain") as session:
         session.push({"counts": [1]})
     assert main(["ledger", "show", str(tmp_path / "plain"), "--rows", "1"]) == 0

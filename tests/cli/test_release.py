@@ -214,7 +214,7 @@ def test_noise_above_the_numbers_is_said_with_what_would_help(
     settings(tmp_path)
     assert main(["release", str(tmp_path / "tidegate.toml"), "--json"]) == 0
     off = json.loads(capsys.readouterr().out)["accuracy"]
-    assert off["half_width"] == Uniform(WEvent(epsilon="1", w=4), columns=2).law.radius(1, 0.9)
+    assert off["half_width"] == Uniform(WEvent(epsilon="1", window=4), columns=2).law.radius(1, 0.9)
     assert off["too_noisy"] == (0.45 * off["half_width"] > off["typical_value"])
     (tmp_path / "loud").mkdir()
     settings(tmp_path / "loud", ('epsilon = "1"', 'epsilon = "1/100"'))
@@ -235,7 +235,7 @@ def test_remedies_are_predictions() -> None:
     from tidegate.policy import WEvent
 
     now, *others = remedies(
-        WEvent(epsilon="1", w=24),
+        WEvent(epsilon="1", window=24),
         Description(level=30, columns=3, noise=0.0, spread=0.0),
         Fraction(3600),
         lambda policy, columns, seconds: Uniform(policy, columns=columns),

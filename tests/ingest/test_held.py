@@ -111,7 +111,7 @@ WITHOUT_UNITS = [
 def test_records_without_units_are_merged(
     query: Query, found: list[list[tuple[int, int, str, int, int]]]
 ) -> None:
-    """The vectors are those of all records, also after rows were put away, and one row per step and column is held."""
+    """The vectors are those of all records, also after rows were stored, and one row per step and column is held."""
     held = Held(lambda rows, numbers: needed(query, rows, numbers))
     for batch in found:
         rows, numbers = rows_of(query, batch)

@@ -65,7 +65,7 @@ def write(records: Records, folder: Path) -> Path:
 
 
 def counted(path: Path, asked: Query | Several, **more: object) -> np.ndarray:
-    """What an intake hands out."""
+    """What an intake delivers."""
     blocks = list(Intake(open_source(path, asked.needed(SCHEMA)), SCHEMA, STEPS, asked, **more))  # type: ignore[arg-type]
     return np.concatenate([block.units for block in blocks])
 
@@ -159,7 +159,7 @@ def test_the_bound_is_reached_and_no_larger_than_needed() -> None:
 )
 def test_promises_that_do_not_hold_over_several_steps_are_refused(more: dict[str, object], name: str) -> None:
     """One sentence each."""
-    policy = WEvent(epsilon="1", w=9, max_change="9", **more)  # type: ignore[arg-type]
+    policy = WEvent(epsilon="1", window=9, max_change="9", **more)  # type: ignore[arg-type]
     query(1).max_change()
     with pytest.raises(InvalidParameter, match=name):
         query(3).check(policy)
@@ -175,6 +175,6 @@ def test_what_has_no_meaning_is_refused(wrong: dict[str, object]) -> None:
 
 
 def test_a_stream_without_it_is_described_as_before() -> None:
-    """So that its log goes on."""
+    """So that its log continues."""
     assert "over" not in Query(aggregate="distinct").describe()
     assert Query(aggregate="distinct", over=3).describe()["over"] == 3

@@ -79,7 +79,7 @@ def test_in_batches_and_one_by_one(new: Any) -> None:
 
 def test_resumed_from_a_state() -> None:
     """The second half after the state of the first is the same as both at once."""
-    new = BudgetAbsorption(WEvent(epsilon="1", w=4), columns=3)
+    new = BudgetAbsorption(WEvent(epsilon="1", window=4), columns=3)
     with install(FixedEntropy("same")):
         whole = Session(new).push_batch(stream(LENGTH, 3))
         session = Session(new)
@@ -94,7 +94,7 @@ def test_resumed_from_a_state() -> None:
 def test_small_counts_and_their_sums(kind: Any) -> None:
     """Of columns that are too small to be seen: steps, and sums of 30 steps whose errors are correlated."""
     rows = np.random.default_rng(3).poisson(np.geomspace(0.1, 2, 10), (300, 10))
-    mechanism = kind(WEvent(epsilon="1", w=7), columns=10)
+    mechanism = kind(WEvent(epsilon="1", window=7), columns=10)
     with install(FixedEntropy("small counts")):
         releases = Session(mechanism).push_batch(rows)
     folded(mechanism, [releases])
@@ -123,7 +123,7 @@ def test_parts_of_errors_add_up() -> None:
 
 def test_steps_that_are_passed_over() -> None:
     """A gap between releases is a gap between measurements."""
-    mechanism = Sample(WEvent(epsilon="1", w=4))
+    mechanism = Sample(WEvent(epsilon="1", window=4))
     session = Session(mechanism)
     parts = [session.push_batch([[40]], step=step) for step in (1, 2, 9, 11)]
     folded(mechanism, parts)
@@ -134,7 +134,7 @@ def test_steps_that_are_passed_over() -> None:
 
 def test_nothing_to_fold() -> None:
     """No steps, no change."""
-    mechanism = Sample(WEvent(epsilon="1", w=4))
+    mechanism = Sample(WEvent(epsilon="1", window=4))
     nothing = Session(mechanism).push_batch(np.zeros((1, 1), dtype=np.int64))
     fold = mechanism.intervals()
     state = fold.attach(fold.begin(), nothing)

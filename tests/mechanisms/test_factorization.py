@@ -13,7 +13,7 @@ from tidegate.composition import zcdp_delta
 from tidegate.core.session import Session
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import BinaryTree, Factorization
-from tidegate.mechanisms.counters import blt, toeplitz
+from tidegate.mechanisms.counters import blt, blt_design, toeplitz
 from tidegate.mechanisms.counters import factorization as loop
 from tidegate.policy import Event, User, WEvent
 from tidegate.queries.decayed import Exponential, Polynomial, Window
@@ -69,7 +69,7 @@ def test_without_noise_the_answers_are_exact(kind):
 )
 def test_neighbours_move_the_measurement_by_no_more_than_sigma_allows(kind, w, first, signs, seed):
     """Brute force over windows: ‖C·x − C·x'‖² ≤ 2ρσ², and a part of a window has its part of that."""
-    mechanism = Factorization(WEvent(rho="1/2", w=w, max_change=3), horizon=90, **kind)
+    mechanism = Factorization(WEvent(rho="1/2", window=w, max_change=3), horizon=90, **kind)
     rows = np.array([(seed * 7919 + 31 * t * t) % 1000 for t in range(90)])[:, np.newaxis]
     other = rows.copy()
     inside = other[first : first + w]
@@ -200,8 +200,7 @@ def test_norms_agree_with_the_matrix():
     assert toeplitz.window_norm(coefficients, 4) >= np.sum(matrix[:, :4].sum(axis=1) ** 2)
     long = np.arange(9000) % 7 + 1  # longer than what is added up at once
     assert toeplitz.window_norm(long, 3) == np.sum(np.convolve(long, np.ones(3, dtype=np.int64)) ** 2)
-    decay, output = blt.optimise(50, 3)
-    gap, omega = np.array(decay) / blt.ONE, np.array(output) / blt.ONE
+    gap, omega = np.array(blt_design.design(50, 3)).reshape(2, 3) / blt.ONE
     series = np.array([1.0] + [float(np.sum(omega * (1 - gap) ** (k - 1))) for k in range(1, 50)])
     assert blt.norm_square(gap, omega, 50, 1) == pytest.approx(np.sum(series**2), rel=1e-12)
     windowed = np.convolve(series, np.ones(5))
@@ -213,7 +212,7 @@ def test_refusals_name_the_remedy():
     with pytest.raises(InvalidParameter, match="kind ZeroConcentrated or Approximate"):
         Factorization(Event(epsilon="1"), horizon=10)
     with pytest.raises(InvalidParameter, match="cannot be split"):
-        Factorization(WEvent(epsilon="1", delta="1e-6", w=3), horizon=10)
+        Factorization(WEvent(epsilon="1", delta="1e-6", window=3), horizon=10)
     with pytest.raises(InvalidParameter, match="HybridTree"):
         Factorization(Event(rho="1"))
     with pytest.raises(InvalidParameter, match="method"):

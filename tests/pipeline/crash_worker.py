@@ -137,7 +137,7 @@ def main() -> None:
     with fixed_entropy(1):  # kernels are loaded once, and not in every child
         for kind in (BudgetAbsorption, Uniform):
             for columns in (1, 2):
-                session = Session(kind(WEvent(epsilon="1", w=4), columns=columns))
+                session = Session(kind(WEvent(epsilon="1", window=4), columns=columns))
                 session.push_batch([[1] * columns] * 30)
                 session.push([1] * columns)
     follow_orders(work)

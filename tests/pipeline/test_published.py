@@ -112,7 +112,7 @@ def test_what_was_seen_before_must_be_on_the_way(published: Published) -> None:
         (replace(now, log="00"), "another log"),
         (replace(now, key="00"), "key has changed"),
         (replace(now, commits=2), "rewritten"),
-        (replace(now, number=3, transcript="00"), "made anew"),
+        (replace(now, number=3, transcript="00"), "made again"),
     ):
         with pytest.raises(LogDamaged, match=words):
             check_published(*published, [before])

@@ -165,7 +165,7 @@ def test_messages_are_spooled_before_the_broker_forgets_them(broker: Any, tmp_pa
         ("2026-03-02T00:00", start),
         ('"1h"', '"1000s"'),
         ("count = 40", "count = 2"),
-        ('epsilon = "1"', 'epsilon = "100000000"'),
+        ('epsilon = "1"', 'epsilon = "10000000"'),
     )
 
     def drive(after: Any) -> None:

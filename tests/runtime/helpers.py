@@ -57,7 +57,7 @@ EXACT = [
     ('start = "2026-03-02T00:00"', f'start = "{datetime.fromtimestamp(START, UTC).isoformat()}"'),
     ('length = "1h"', 'length = "1000s"'),
     ("count = 12", "count = 2"),
-    ('epsilon = "1"', 'epsilon = "100000000"'),
+    ('epsilon = "1"', 'epsilon = "10000000"'),
     ('aggregate = "distinct"', 'aggregate = "count"'),
     ('columns = ["north", "south"]', 'columns = ["north", "south"]\nmost = 10000'),
 ]

@@ -239,7 +239,7 @@ def released(queries: Queries) -> list[Chunk]:
 
 
 class Pretended(Intake):
-    """An intake that has read nothing: it hands out given vectors, in blocks that follow from the configuration."""
+    """An intake that has read nothing: it delivers given vectors, in blocks that follow from the configuration."""
 
     vectors: np.ndarray[Any, Any]
     size: int

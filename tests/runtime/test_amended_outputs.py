@@ -1,4 +1,4 @@
-"""Streams that are amended, restored or begun anew, for every kind of sink: no budget is spent again in silence."""
+"""Streams that are amended, restored or begun twice, for every kind of sink: no budget is spent twice unnoticed."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_a_topic_knows_another_stream(kafka: Any, tmp_path: Path, request: Reque
     release(place.config())
     lose(tmp_path, receipts=True)
     for _ in range(2):
-        with pytest.raises(AnotherStream, match=r"releases of another stream.*--begin-anew"):
+        with pytest.raises(AnotherStream, match=r"releases of another stream.*--new-stream"):
             release(place.config())
     assert len(place.steps() or []) == 12
     assert not ledger_of(tmp_path).exists()
@@ -323,13 +323,13 @@ def test_all_queries_begin_anew_together(many: Place, receipts: bool, order: tup
     else:
         assert set(published(before).values()) <= set(now.values())
     assert released(file) == together
-    with pytest.raises(InvalidParameter, match="begin-anew"):
+    with pytest.raises(InvalidParameter, match="new-stream"):
         released(file, new_stream=True)
     assert published(present(many)) == published(now)
 
 
 def test_one_query_of_several_is_amended(many: Place) -> None:
-    """The other goes on, and both have every step once, but for those that wait for a window."""
+    """The other continues, and both have every step once, but for those that wait for a window."""
     file = several(many, "first", "second")
     text = file.read_text()
     file.write_text(text.replace("count = 12", "count = 4"))

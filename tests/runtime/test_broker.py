@@ -39,7 +39,7 @@ def brokered(folder: Path, url: str, *changes: tuple[str, str], aggregate: str =
         ('length = "1h"', 'length = "1000s"'),
         ("count = 12", "count = 2"),
         (f"{folder}/events.csv", f"{url}/events/#"),
-        ('epsilon = "1"', 'epsilon = "100000000"'),
+        ('epsilon = "1"', 'epsilon = "10000000"'),
         ('aggregate = "distinct"', f'aggregate = "{aggregate}"'),
         *changes,
     )

@@ -41,7 +41,7 @@ def text_of(folder: Path, *changes: tuple[str, str], editions: str = EDITIONS) -
         ('start = "2026-03-02T00:00"', 'start = "1970-01-01T00:00Z"'),
         ('zone = "Europe/Berlin"\n', ""),
         ('column = "place"', 'column = "place"\nfollow = true'),
-        ('epsilon = "1"', 'epsilon = "400000000"'),
+        ('epsilon = "1"', 'epsilon = "10000000"'),
         ("[query]", f"{editions}\n[query]"),
     )
     for before, after in (*common, *changes):
@@ -337,7 +337,7 @@ def test_what_does_not_go_together(tmp_path: Path) -> None:
 
 def test_people_read_which_edition_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In the explanation, in the report and in the plan."""
-    queries = edited(tmp_path, ("follow = true\n", ""), ('epsilon = "400000000"', 'epsilon = "1"'))
+    queries = edited(tmp_path, ("follow = true\n", ""), ('epsilon = "10000000"', 'epsilon = "1"'))
     (tmp_path / "events.csv").write_text("time,unit,place\n1,a,north\n")
     shown = " ".join(explain(queries))
     assert "Provisional: each hour is released 1 hour after its end, with what has arrived by then" in shown

@@ -184,7 +184,7 @@ def at(event: Event) -> float:
 
 
 class Arriving:
-    """Records that arrive as the clock goes on, each when it happens.
+    """Records that arrive as the clock continues, each when it happens.
 
     Parameters
     ----------
@@ -332,7 +332,7 @@ COURSES = [(base(), OFTEN), (SAME_VALUES["doubled"](), SELDOM)]
 
 
 def test_messages_of_a_broker_leave_no_trace(tmp_path: Path, broker: Any) -> None:
-    """The clock goes on by single hours, or jumps over many, after everything has come: the rows are the same."""
+    """The clock continues by single hours, or jumps over many, after everything has come: the rows are the same."""
     broker.start()
     surfaces = []
     for turn, (events, moments) in enumerate(COURSES):

@@ -1,4 +1,4 @@
-"""What operators see of a stream that goes on: status file, systemd, logs, and a clock that was set."""
+"""What operators see of a stream that continues: status file, systemd, logs, and a clock that was set."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_stream_under_systemd(tmp_path: Path) -> None:
 
 
 def test_a_loop_that_hangs_gives_no_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread goes on, the status says that it hangs, and systemd hears nothing."""
+    """The thread continues, the status says that it hangs, and systemd hears nothing."""
     monkeypatch.setattr(pulse, "EVERY", 0.05)
     config = settings(tmp_path, ("[sink]", '[run]\nstatus = "status.json"\n\n[sink]'))
     place = str(tmp_path / "notify")
@@ -171,7 +171,7 @@ def test_a_clock_that_was_set_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     for _ in intake:
         pass
     assert felt.facts()["clock_set_by_seconds"] == 3600
-    on = "the steps of this stream go on by the clock of its start, so start it again if the new time is right."
+    on = "the steps of this stream continue by the clock of its start, so start it again if the new time is right."
     assert said == [
         f"the system's clock was set back by 7,200 s; {on}",
         "the system's clock is again that of this stream.",

@@ -330,7 +330,7 @@ def test_the_order_of_queries_in_the_file_is_free(tmp_path: Path) -> None:
 
 
 def test_a_followed_stream_with_several_queries(tmp_path: Path) -> None:
-    """Steps close by the clock for all queries at once, and a second start goes on."""
+    """Steps close by the clock for all queries at once, and a second start continues."""
     file = shop(tmp_path)
     text = file.read_text(encoding="utf-8").replace("count = 60\n", "")
     queries = parse_queries(text, file, follow=True)

@@ -59,7 +59,7 @@ count = {steps}
 {query}
 
 [protect]
-epsilon = "100000000"
+epsilon = "10000000"
 window = 4
 
 [mechanism]
@@ -267,7 +267,7 @@ def test_a_frame_that_cannot_be_read_is_one_sentence(spark: Any, tmp_path: Path)
 
 
 class World:
-    """A clock that goes on from call to call as a plan says, and what happens meanwhile."""
+    """A clock that continues from call to call as a plan says, and what happens meanwhile."""
 
     def __init__(self, folder: Path, plan: Callable[[World], None]) -> None:
         self.folder, self.plan = folder, plan
@@ -423,7 +423,7 @@ def test_the_same_releases_as_from_a_file(spark: Any, tmp_path: Path) -> None:
     found = {}
     for name in ("file", "finite", "streaming"):
         folder = tmp_path / name
-        queries = configured(folder, query, ('value = "amount"\n', ""), ('"100000000"', '"1"'))
+        queries = configured(folder, query, ('value = "amount"\n', ""), ('"10000000"', '"1"'))
         with fixed_entropy(6):
             if name == "file":
                 rows = ["time,unit,place", *(f"{t},{u},{p}" for t, u, p, _ in made)]

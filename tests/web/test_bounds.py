@@ -48,7 +48,7 @@ def descriptors() -> int:
 
 
 def put_until_refused(spool: Spool, step: Callable[[int], int], holder: str = "") -> list[str]:
-    """Put batches of one event until there is no room; the keys of those that were taken."""
+    """Put batches of one event until there is no space; the keys of those that were taken."""
     taken: list[str] = []
     for number in range(1, 1000):
         try:

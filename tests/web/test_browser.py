@@ -87,7 +87,7 @@ class Page:
         self.browser, self.live = browser, live
 
     def open(self, path: str, width: int = 1200, height: int = 900, *, dark: bool = False) -> Page:
-        """Open a page anew, with nothing remembered."""
+        """Open a page again, with nothing remembered."""
         screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
         theme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]

@@ -21,7 +21,7 @@ from waiting import until
 
 
 def slow_body(address: str, token: str, key: str) -> socket.socket:
-    """A batch that begins and does not go on."""
+    """A batch that begins and does not continue."""
     host, port = address.removeprefix("http://").split(":")
     found = socket.create_connection((host, int(port)))
     found.sendall(

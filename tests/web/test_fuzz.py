@@ -61,7 +61,7 @@ def operations(schema: Any) -> Iterator[Any]:
 
 
 def test_made_up_requests(fuzzed: Fuzzed, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each route answers only what it says it does; the stream goes on meanwhile."""
+    """Each route answers only what it says it does; the stream continues meanwhile."""
     from schemathesis.generation import GenerationMode
 
     schema, client, held, service = fuzzed

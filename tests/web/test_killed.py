@@ -119,7 +119,7 @@ class Producer(threading.Thread):
 
 
 class Reader(threading.Thread):
-    """Reads the live feed from the beginning, and goes on after the last id whenever it breaks off."""
+    """Reads the live feed from the beginning, and continues after the last id whenever it breaks off."""
 
     def __init__(self, address: str, place: str = "/streams/hall") -> None:
         super().__init__(daemon=True)

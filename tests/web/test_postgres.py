@@ -15,7 +15,7 @@ from waiting import until
 
 
 def test_the_database_goes_away_and_comes_back(tmp_path: Path, postgres: Any) -> None:
-    """Readers are served from memory meanwhile; the stream goes on afterwards, and its account holds."""
+    """Readers are served from memory meanwhile; the stream continues afterwards, and its account holds."""
     write_events(tmp_path, 0)
     text = live_text(tmp_path, behind=20).replace(
         "window = 4", f'window = 4\nledger = "{postgres.new_stream()}"'

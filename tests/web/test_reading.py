@@ -286,7 +286,7 @@ def test_an_amended_stream_is_served_from_where_it_begins(tmp_path: Path) -> Non
 
 
 def test_an_ended_stream_says_what_it_has_spent(tmp_path: Path) -> None:
-    """Also after a restart, when its session is closed: a mechanism that has a last word ends the stream for good."""
+    """Also after a restart, when its session is closed: a mechanism that has a last word ends the stream finally."""
     for _ in range(2):
         with served([finite(tmp_path, ('"Uniform"', '"Tide"'))], tokens=tmp_path / "tokens.json") as (
             address,

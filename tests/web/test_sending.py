@@ -305,7 +305,7 @@ def test_back_pressure(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_full_disk_acknowledges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write that fails in the middle is taken back; later batches are not hidden by it."""
+    """A write that fails in the middle is rolled back; later batches are not hidden by it."""
     import os
 
     spool = Spool(tmp_path / "s", 0)

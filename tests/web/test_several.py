@@ -137,7 +137,7 @@ def test_anybody_can_check_all_accounts_at_once(hall: Hall, capsys: pytest.Captu
     assert (
         main(["verify", f"{address}/visits", "--seen", seen, "--key", service.publishing.public("hall")]) == 0
     )
-    assert "goes on from the head seen before" in capsys.readouterr().out
+    assert "continues from the head seen before" in capsys.readouterr().out
     assert main(["verify", address, "--seen", seen, "--key", "another"]) == 2
 
 

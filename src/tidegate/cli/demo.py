@@ -63,7 +63,7 @@ def run_demo(out: Path, weeks: int, epsilon: str, window: int, *, quiet: bool) -
 
     window = whole("window", window)
     weeks = whole("weeks", weeks, most=52)
-    policy = WEvent(epsilon=epsilon, w=window)
+    policy = WEvent(epsilon=epsilon, window=window)
     out.mkdir(parents=True, exist_ok=True)
     files = {name: out / name for name in ("campus_events.parquet", "released.csv", "demo.png")}
     with stages(5, quiet=quiet) as begin:

@@ -160,7 +160,7 @@ def init(
     what = {"aggregate": aggregate, "clip": clip, "edges": edges, "layout": layout, "max_change": max_change}
     queries = [_keys(words) for words in query or ()]
     if sys.stdin.isatty() and not yes and not as_json:
-        # polars' handler lets a read go on after Ctrl-C; Python's own, set again, ends the question
+        # polars' handler lets a read continue after Ctrl-C; Python's own, set again, ends the question
         signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT) or signal.default_int_handler)
         _ask(columns, chosen, given, what, each_record=each_record, several=bool(queries))
         if not queries and what["aggregate"] != "given":

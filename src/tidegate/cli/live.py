@@ -111,7 +111,7 @@ class View(Silent):
     # what people see ----------------------------------------------------------------------------------------
 
     def __rich__(self) -> RenderableType:
-        """Draw everything anew."""
+        """Draw everything again."""
         from rich.console import Group
         from rich.panel import Panel
         from rich.text import Text

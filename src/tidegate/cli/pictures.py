@@ -153,7 +153,7 @@ def _headline(figure: Figure, policy: WEvent, half_band: float) -> None:
     figure.text(
         LEFT,
         1 - 0.37 / height,
-        f"A campus, published hour by hour: ε = {epsilon} for any {policy.w} hours of any device",
+        f"A campus, published hour by hour: ε = {epsilon} for any {policy.window} hours of any device",
         fontsize=15.5,
         fontweight="bold",
         color=INK,

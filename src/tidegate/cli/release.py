@@ -60,10 +60,10 @@ def release(
         bool,
         typer.Option("--compare-truth", help="Show true errors in the report, which then must stay inside."),
     ] = False,
-    begin_anew: Annotated[
+    new_stream: Annotated[
         bool,
         typer.Option(
-            "--begin-anew",
+            "--new-stream",
             help="Begin a second stream where the sink has releases of an earlier one: a second budget is spent.",
         ),
     ] = False,
@@ -76,7 +76,7 @@ def release(
     ] = False,
     as_json: Machine = False,
 ) -> None:
-    """Release the stream of a configuration, and go on where an earlier start was stopped.
+    """Release the stream of a configuration, and resume where an earlier start stopped.
 
     Every block of steps is committed to the ledger, with its charges, the mechanism's state and the position in the
     source, before anything of it reaches the sink. Start the same command again after a crash, a full disk or a reboot:
@@ -120,7 +120,7 @@ def release(
         report=report,
         table=table,
         compare_truth=compare_truth,
-        begin_anew=begin_anew,
+        new_stream=new_stream,
         backfill=backfill,
         once=until is not None,
     )
@@ -171,7 +171,7 @@ def run_release(
     report: Path | None = None,
     table: Path | None = None,
     compare_truth: bool = False,
-    begin_anew: bool = False,
+    new_stream: bool = False,
     backfill: bool = False,
     once: bool = False,
 ) -> dict[str, Any]:
@@ -188,13 +188,13 @@ def run_release(
     ):
         watcher.stage("opening the ledger")
         with open_pipeline(
-            queries, follow=live, observers=watcher.each, new_stream=begin_anew, backfill=backfill
+            queries, follow=live, observers=watcher.each, new_stream=new_stream, backfill=backfill
         ) as pipeline:
             before = pipeline.step
             if system_notice():
                 watcher.say(system_notice())
-            if begin_anew:
-                watcher.say(f"begun anew: {pipeline.together or UNKNOWN_COST}.")
+            if new_stream:
+                watcher.say(f"a new stream begins: {pipeline.together or UNKNOWN_COST}.")
             watcher.stage("waiting for the first step to close" if live else "reading and checking the input")
             watcher.begin(pipeline)
             heart = Heartbeat(PublicClock())

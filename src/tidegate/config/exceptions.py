@@ -50,7 +50,7 @@ def policy_of_a_block(policy: Policy) -> User:
 
     Examples
     --------
-    >>> policy_of_a_block(WEvent(epsilon="1", w=24)).epsilon
+    >>> policy_of_a_block(WEvent(epsilon="1", window=24)).epsilon
     Fraction(1, 2)
     """
     if not isinstance(policy, WEvent) or policy.delta or policy.horizon is not None:

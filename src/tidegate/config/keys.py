@@ -27,9 +27,9 @@ ANSWERS = (
 
 # in the page, in what `tidegate init` writes, and in the refusal of steps behind the end
 THE_END = (
-    "Where a mechanism revises earlier steps (Tide does by default), the stream is finished for good at count: for a "
-    "stream that continues, leave count out and release it with --until now; after the end, begin a new log that leaves "
-    "out at least the next w − 1 steps."
+    "Where a mechanism revises earlier steps (Tide does by default), count ends the stream permanently. For a stream "
+    "that continues, leave count out and release it with --until now. After the end, begin a new log that leaves out at "
+    "least the next w − 1 steps."
 )
 
 SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
@@ -95,7 +95,7 @@ class SourceKeys:
         choices=("any", "time"),
     )
     follow: bool = key(
-        "Whether the input goes on arriving. Then each step is released when the public clock closes it.",
+        "Whether the input continues to arrive. Then each step is released when the public clock closes it.",
         kind="switch",
         default=False,
     )

@@ -69,7 +69,7 @@ class Queries:
     def editions(self) -> list[list[Config]]:
         """The parts of each edition of a step, in the order in which they are released; one where there are none.
 
-        Each by the names of its queries: rows that are put away must be understood when the file has another order.
+        Each by the names of its queries: rows that are stored must be understood when the file has another order.
         """
         found: dict[int, list[Config]] = {}
         for part in sorted(self.parts, key=lambda part: part.name.removesuffix(part.edition)):

@@ -46,7 +46,7 @@ class Tuned:
     epsilon: Fraction
 
     def text(self) -> str:
-        """The lines as they stand in a file."""
+        """The lines as they are in a file."""
         sections = [
             "\n".join([f"[{section}]", *(f"{name} = {value}" for name, value in keys.items())])
             for section, keys in self.lines.items()

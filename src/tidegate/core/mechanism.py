@@ -217,6 +217,9 @@ class Finishes(Protocol):
 class HandlesEvents(Protocol):
     """A mechanism with announced public events, for example an intrusion."""
 
+    def hears(self, name: str) -> bool:
+        """Whether an event of this name concerns it; one that must not happen is refused here, in public."""
+
     def event(self, state: State, name: str, step: int, noise: Draws) -> Charges | None:
         """Change the state. `step` is the one in progress, the next to be pushed.
 

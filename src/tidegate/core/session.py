@@ -14,6 +14,7 @@ A refusal that depends on public numbers, or on the form of the input, comes bef
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import partial
 from hashlib import sha256
@@ -233,7 +234,7 @@ class Session:
     --------
     >>> import tidegate as tg
     >>> from tidegate.mechanisms.plain.uniform import Uniform
-    >>> with Session(Uniform(tg.WEvent(epsilon="1", w=24), columns=3)) as session:
+    >>> with Session(Uniform(tg.WEvent(epsilon="1", window=24), columns=3)) as session:
     ...     release = session.push([12, 0, 7])
     >>> release.values.shape, session.step
     ((3,), 1)
@@ -720,16 +721,25 @@ class Session:
     def event(self, name: str) -> None:
         """Tell all queries of a public event, for example "intrusion": one commit, with what it costs.
 
-        What it costs is charged to the step in progress, the next one of each query.
+        What it costs is charged to the step in progress, the next one of each query. An event that no query knows is
+        refused, and the session stays open.
         """
-        told = str(name).encode()
+        told = _name_of_event(name)
         with self._turns.one():
             self._check_open()
-            handling = [query for query in self._queries if isinstance(query.mechanism, HandlesEvents)]
+            handling = [
+                query
+                for query in self._queries
+                if isinstance(query.mechanism, HandlesEvents) and query.mechanism.hears(name)
+            ]
+            if not handling:
+                raise InvalidInput(
+                    "no query of this session knows this event; name one that a mechanism knows."
+                )
             for query in handling:
                 query.check_step()
             self._closed = BUSY
-            made = self._event_made(handling, str(name), told)
+            made = self._event_made(handling, name, told)
             if made is None:
                 self._halt([(query, query.step + 1, 1) for query in handling], self.position)
             commit, units = made
@@ -871,8 +881,8 @@ def plan_amendment(
     >>> from tidegate.mechanisms.plain.uniform import Uniform
     >>> from tidegate.core.log import MemoryLog
     >>> log = MemoryLog()
-    >>> _ = Session(Uniform(tg.WEvent(epsilon="1", w=24)), log).push_batch([[1], [2]])
-    >>> plan_amendment(Uniform(tg.WEvent(epsilon="1/2", w=24)), log)
+    >>> _ = Session(Uniform(tg.WEvent(epsilon="1", window=24)), log).push_batch([[1], [2]])
+    >>> plan_amendment(Uniform(tg.WEvent(epsilon="1/2", window=24)), log)
     Amendment(unchanged=(), begun={'': 26}, ended=())
     """
     _, description = _configured(queries, shares, current(), about, names)
@@ -1012,6 +1022,14 @@ def _as_bytes(position: bytes | str | int) -> bytes:
     return position if isinstance(position, bytes) else str(position).encode()
 
 
+def _name_of_event(name: object) -> bytes:
+    """As a row has it."""
+    with suppress(UnicodeEncodeError):
+        if isinstance(name, str):
+            return name.encode()
+    raise InvalidInput("the name of an event must be text; write for example intrusion.")
+
+
 def _releases(
     mechanism: Mechanism, unit: Fraction, first: int, parts: Sequence[arrays.Array], units: arrays.Array
 ) -> Any:
@@ -1068,7 +1086,7 @@ def open(
     --------
     >>> import tempfile, tidegate as tg
     >>> from tidegate.mechanisms.plain.uniform import Uniform
-    >>> mechanism = Uniform(tg.WEvent(epsilon="1", w=24))
+    >>> mechanism = Uniform(tg.WEvent(epsilon="1", window=24))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for count in (12, 7):  # two processes, one after the other
     ...         with tg.open(mechanism, f"{folder}/visits.ledger") as session:

@@ -28,7 +28,7 @@ from tidegate.ingest.spool import Spool
 from tidegate.ingest.times import TimeReader
 from tidegate.ingest.trailing import longest_over, spread
 
-_FEW_ROWS = 2**16  # that may be put away before it is looked whether all of them are needed
+_FEW_ROWS = 2**16  # that may be stored before it is looked whether all of them are needed
 _LONGEST_WAIT = 0.25  # seconds after which a live source is asked again
 
 
@@ -54,7 +54,7 @@ class Intake:
     folder
         Where temporary files go.
     once
-        With `follow`: end as soon as everything that had arrived was read and the steps that had closed were handed out.
+        With `follow`: end as soon as everything that had arrived was read and the steps that had closed were delivered.
 
     A source that cannot be read twice (a broker, followed standard input) hands its records over to the `keeper`, which
     a durable stream sets: they are on disk before the source may forget them. Without one they are in memory only, and
@@ -64,7 +64,7 @@ class Intake:
     -------
     Records outside of the clock, late, from the future, without a unit, or beyond the bound of their unit
     are left out and counted in `dropped`, which is for the curator's eyes in a debugger: it is in no
-    position, message or log. A finite input is read once to check it before the first step is handed out, so
+    position, message or log. A finite input is read once to check it before the first step is delivered, so
     that a bad record refuses the whole input and does not cut a stream of releases short at a place that
     depends on it. Blocks end at public steps: how records are ordered, and in which pieces a source reads them, decides
     nothing that is seen.
@@ -167,7 +167,7 @@ class Intake:
             yield from self._unordered()
 
     def _rehearsal(self) -> Intake:
-        """The same from here, to find missing and repeated readings before the first step is handed out."""
+        """The same from here, to find missing and repeated readings before the first step is delivered."""
         position = {"step": self.next_step - 1, "source": self._from}
         other = Intake(
             self.source,
@@ -299,7 +299,7 @@ class Intake:
         if by:
             direction = "forward" if by > 0 else "back"
             self.source.tell(
-                f"the system's clock was set {direction} by {abs(by):,.0f} s; the steps of this stream go on by the "
+                f"the system's clock was set {direction} by {abs(by):,.0f} s; the steps of this stream continue by the "
                 "clock of its start, so start it again if the new time is right."
             )
         else:
@@ -313,7 +313,7 @@ class Intake:
                 self.began({"step": self.next_step - 1, "source": beginning})
 
     def _take_up(self, held: Held) -> None:
-        """Hold again what was put away before this start."""
+        """Hold again what was stored before this start."""
         if self.keeper is None:
             self.source.begin("", ())
             return

@@ -1,4 +1,4 @@
-"""Keeping what a source cannot hand out again: rows of open steps as bytes, and who puts them away."""
+"""Keeping what a source cannot deliver again: rows of open steps as bytes, and who stores them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Keeper(Protocol):
         """A name for the stream: the same at every start, and nobody else's."""
 
     def entries(self) -> Iterable[tuple[int, bytes]]:
-        """Everything that was put away: steps and rows, in the order in which they came."""
+        """Everything that was stored: steps and rows, in the order in which they came."""
 
     def arrivals(self) -> Iterable[Arrivals]:
         """What the source wants to know again."""
@@ -37,7 +37,7 @@ class Keeper(Protocol):
         """Put rows away, together with the arrivals of the messages that they came in."""
 
     def exchange(self, entries: Sequence[tuple[int, bytes]]) -> None:
-        """Put these rows in the place of everything that was put away before."""
+        """Put these rows in the place of everything that was stored before."""
 
 
 def packed(rows: pl.DataFrame, numbers: Matrix) -> Iterator[tuple[int, bytes]]:

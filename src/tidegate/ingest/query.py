@@ -649,7 +649,7 @@ class Query:
             low, high = values - half, values + half
             if (
                 self.nonnegative
-            ):  # the truth is not below 0, but the interval goes on holding what was released
+            ):  # the truth is not below 0, but the interval continues to hold what was released
                 low, high = np.maximum(low, np.minimum(values, 0.0)), np.maximum(high, 0.0)
             if self.levels is not None:
                 power = 10.0 ** decimals_of(float(Fraction(self.grid)))

@@ -78,7 +78,7 @@ class Fold(ABC):
     --------
     >>> import tidegate as tg
     >>> from tidegate.intervals import Held
-    >>> mechanism = tg.mechanisms.Sample(tg.WEvent(epsilon="1", w=4))
+    >>> mechanism = tg.mechanisms.Sample(tg.WEvent(epsilon="1", window=4))
     >>> releases = tg.open(mechanism).push_batch([[5]] * 8)
     >>> fold = Held(1, mechanism.law, mechanism.law)
     >>> state = fold.attach(fold.begin(), releases)

@@ -18,7 +18,7 @@ resent bytes are the same                               `numbered.ReleaseReader`
 every record counts once                                the position is part of the commit; records that a source cannot
                                                         repeat are in the `spool` before the source may forget them
 an older copy of the log is noticed                     `receipts.Receipt`, written before releases leave
-two budgets for one output are never spent silently     `receipts`, `outputs.archive_previous_outputs`, ``--begin-anew``
+two budgets for one output are never spent silently     `receipts`, `outputs.archive_previous_outputs`, ``--new-stream``
 blocks end at public steps                              `ingest.blocks.Cutter`; missing readings, which are public, cut
                                                         them further (`Pipeline.process`)
 missing readings are withheld                           `numbered`: their masks are in the spool before the commit

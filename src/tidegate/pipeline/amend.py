@@ -29,7 +29,7 @@ EDITIONS = (
     "a stream whose steps have editions cannot be amended, because these stand at different steps; begin a new stream "
     "with another ledger, whose budget adds to this one's."
 )
-FIXED = ("steps", "unit")  # of what is said about a query
+FIXED = ("steps", "unit", "window")  # of what is said about a query: the clock, and what is protected
 
 
 class Planned(NamedTuple):

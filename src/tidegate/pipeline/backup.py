@@ -2,7 +2,7 @@
 
 A plain copy of a file that is written lacks what SQLite has in its write-ahead log. So a backup is made through SQLite,
 in one consistent view, without secrets: no state, no position, no records. It is verified from its first row, and has its
-name only when it is complete and on disk. A stream that is restored from it has silent steps: every query begins anew
+name only when it is complete and on disk. A stream that is restored from it has silent steps: every query starts again
 when no window contains a step of before.
 """
 
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from tidegate.core.commit import Row
 from tidegate.core.errors import LogDamaged
-from tidegate.core.sqlite_log import PRIVATE
+from tidegate.core.place import PRIVATE
 from tidegate.core.verify import Verification, verify
 from tidegate.errors import InvalidParameter
 from tidegate.pipeline import spool

@@ -48,7 +48,7 @@ def check_clock(steps: Steps, last: int, now: float, *, most: int, backfill: boo
         raise ClockRefused(
             f"the clock says {shown(now)} and the ledger has released steps up to {shown(end)}, so that everything "
             "until then would be late; set the clock right, or, if an earlier start had a wrong one, move the ledger "
-            "away and begin a new stream with --begin-anew, whose budget adds to this one's."
+            "away and begin a new stream with --new-stream, whose budget adds to this one's."
         )
 
 

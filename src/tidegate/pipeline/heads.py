@@ -89,5 +89,5 @@ def check_heads(rows: Iterable[Row], heads: Sequence[Head], name: str) -> None:
         if head.hash and found.get(head.commit) != head.hash:
             raise LogIsOlder(
                 f"{name} does not have commit {head.commit} that {head.where} remembers: it has forgotten what was "
-                "spent; find a newer copy, or begin a new stream with --begin-anew, whose budget adds to this one's."
+                "spent; find a newer copy, or begin a new stream with --new-stream, whose budget adds to this one's."
             )

@@ -256,7 +256,7 @@ def rebuilt(described: Mapping[str, Any]) -> Mechanism | None:
     Examples
     --------
     >>> import tidegate as tg
-    >>> uniform = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=3), columns=2, noise="laplace")
+    >>> uniform = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", window=3), columns=2, noise="laplace")
     >>> rebuilt(uniform.describe()) == uniform
     True
     """

@@ -90,7 +90,7 @@ def losses(log: Log | Iterable[Row]) -> list[Loss]:
     >>> from tidegate.core.log import MemoryLog
     >>> from tidegate.core.session import Session
     >>> log = MemoryLog()
-    >>> _ = Session(Uniform(tg.WEvent(epsilon="1", w=4), noise="laplace"), log).push_batch([5, 0])
+    >>> _ = Session(Uniform(tg.WEvent(epsilon="1", window=4), noise="laplace"), log).push_batch([5, 0])
     >>> [(loss.kind, loss.first, str(loss.epsilon)) for loss in losses(log)]
     [('step', 1, '1/4'), ('step', 2, '1/4')]
     """

@@ -130,7 +130,7 @@ def configured_sink(
         elif Path(location).exists():
             raise SinkError(
                 f"{config.sink.location} has one row per step, with its newest value, because its input was not "
-                "followed; move it away, and it is written anew with all revisions, or name another location in [sink]."
+                "followed; move it away, and it is written again with all revisions, or name another location in [sink]."
             )
         found = opened(newest)
     found.remembers = {"newest": newest}
@@ -219,7 +219,7 @@ def archive_previous_outputs(states: Sequence[SinkState], *, new_stream: bool, b
             sink.refuse_occupied()
     if new_stream and not occupied:
         raise InvalidParameter(
-            "begin-anew",
+            "new-stream",
             True,
             "used only where an output has releases of an earlier stream and the log is new, because it spends a second "
             "budget",

@@ -28,7 +28,7 @@ from tidegate.config.keys import THE_END
 from tidegate.core.commit import FINISHED, Row, head_of
 from tidegate.core.errors import LogMismatch
 from tidegate.core.log import Log
-from tidegate.core.mechanism import unit_of
+from tidegate.core.mechanism import Finishes, unit_of
 from tidegate.core.postgres_log import PostgresLog, is_url
 from tidegate.core.scope import part_of
 from tidegate.core.session import Session
@@ -277,8 +277,10 @@ class Pipeline:
 
     @property
     def _origin(self) -> Origin:
-        policy = self.queries.policy
-        return Origin.of(self.identity, self.queries.fingerprint, policy.budget, policy.window)
+        queries = self.queries
+        return Origin.of(
+            self.identity, queries.fingerprint, queries.policy.budget, queries.first.window
+        )  # of what is protected
 
     def _relative(self, path: Path) -> str:
         """A receipt's place from the log's folder on, so that both may be moved together."""
@@ -377,7 +379,7 @@ class Pipeline:
             except sqlite3.OperationalError as error:  # the disk is full, say: an outside failure
                 raise LogUnavailable(
                     f"the log {without_secrets(self.queries.ledger)} cannot be written ({error}); nothing of this block "
-                    "has left: make room, and start again."
+                    "has left: free some space, and start again."
                 ) from None
             self.on_committed()
 
@@ -500,7 +502,8 @@ class Pipeline:
     def _end(self) -> None:
         """After the last step of all, some mechanisms have a last word on earlier ones."""
         last, done = self.queries.first.steps.count, self.session.steps[self.editions[-1][0].name]
-        if done == last and not self._finished and any(part.mechanism.revises for part in self.parts):
+        ends = any(part.mechanism.revises and isinstance(part.mechanism, Finishes) for part in self.parts)
+        if done == last and not self._finished and ends:
             self.session.finish()
             self._finished = True
             self.on_committed()

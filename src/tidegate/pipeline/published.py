@@ -3,7 +3,7 @@
 Rows say which steps were charged how much. Of releases, state and position they have digests only, the last two salted.
 Each row is hashed with the one before. Whoever keeps a head can tell later that a log continues from it, because a row
 that was changed, dropped or inserted changes every hash after it. The same holds for the transcript, a hash over
-everything that was released: a stream that was begun anew has the same charges, but not the same noise. The signature
+everything that was released: a second stream has the same charges, but not the same noise. The signature
 says who published the head, so that nobody can deny an earlier one.
 """
 
@@ -283,7 +283,7 @@ def _check_transcript(now: Seen, releases: Iterable[list[Any]], earlier: Mapping
         found = found.after(number, [step], [revision], [row])
         if number in earlier and found.digest.hex() != earlier[number]:
             raise LogDamaged(
-                f"releases were changed, or made anew: the first {number} are not those that were seen before."
+                f"releases were changed, or made again: the first {number} are not those that were seen before."
             )
     if (found.number, found.digest.hex()) != (now.number, now.transcript):
         raise LogDamaged("the published releases do not lead to the signed transcript.")
@@ -295,7 +295,7 @@ def _earlier(now: Seen, seen: list[Seen]) -> dict[int, str]:
         if each.key != now.key:
             raise LogDamaged("the key has changed since an earlier check; ask whoever publishes the log why.")
         if each.log != now.log:
-            raise LogDamaged("another log was published at an earlier check: the stream was begun anew.")
+            raise LogDamaged("another log was published at an earlier check: a new stream was begun.")
         fewer = each.scope == now.scope and each.number > now.number
         if each.commits > now.commits or fewer:
             raise LogDamaged(

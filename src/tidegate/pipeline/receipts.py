@@ -179,7 +179,7 @@ class Receipt:
             raise LogIsOlder(
                 f"the log does not have commit {written.commit}, after which {sink} was written up to step "
                 f"{written.step}: it is an older copy that has forgotten what was spent; put the newest copy back, or "
-                "move the log away and begin a new stream with --begin-anew, after which "
+                "move the log away and begin a new stream with --new-stream, after which "
                 f"{cost([self.found.origin] * 2)}."
             )
 
@@ -187,7 +187,7 @@ class Receipt:
         """Why a stream that the output does not know may not be written there."""
         assert self.found is not None
         together = cost([*self.earlier, self.found.origin, self.origin])
-        remedy = "" if begun else ", or accept the cost with --begin-anew"
+        remedy = "" if begun else ", or accept the cost with --new-stream"
         return AnotherStream(
             f"{sink} was released from another log, up to step {self.found.written.step}, and a second stream spends a "
             f"second budget, so that {together}; put that log back, name another location in [sink]{remedy}."
@@ -237,7 +237,7 @@ class Receipt:
         self._slot = 0 if first <= second else 1  # the older one is written next, or one that was spoilt
 
     def _write_all(self, written: Written) -> None:
-        """Write the whole file anew."""
+        """Write the whole file again."""
         about = {
             "receipt": VERSION,
             "origin": asdict(self.origin),

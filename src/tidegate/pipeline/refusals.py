@@ -114,7 +114,7 @@ def explain_refusal(
     --------
     >>> import tidegate as tg
     >>> from tidegate.mechanisms.plain.uniform import Uniform
-    >>> session = Session(Uniform(tg.WEvent(epsilon="1", w=4), noise="laplace"))
+    >>> session = Session(Uniform(tg.WEvent(epsilon="1", window=4), noise="laplace"))
     >>> _ = session.push_batch([5, 0, 2])
     >>> print(explain_refusal(session, units=2))
     step 4: a charge of 2 units (ε = 0.5) is refused.

@@ -1,4 +1,4 @@
-"""The pulse of a stream that goes on: a status file, and signs of life to systemd.
+"""The pulse of a stream that continues: a status file, and signs of life to systemd.
 
 A thread of its own writes down what the stream last said of itself, so that a stream that hangs is seen to hang. All of
 it is public: the clock, the configuration, the last step, the budget, and whether sinks and source answer.
@@ -61,7 +61,7 @@ class Pulse:
     config
         Its configuration.
     live
-        Whether the stream goes on, so that its loop may be expected to stir.
+        Whether the stream continues, so that its loop may be expected to stir.
     notifier
         For tests.
     """

@@ -40,7 +40,7 @@ class Question(ABC):
     """
 
     failure: str | None = None
-    """Why it can answer no longer, of one that goes on after what it calls has failed."""
+    """Why it can answer no longer, of one that continues after what it calls has failed."""
 
     goes_on: ClassVar[bool] = False
     """Whether it is asked on after a failure."""

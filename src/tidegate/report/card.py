@@ -142,7 +142,7 @@ def card_of_all(parts: Sequence[Config], history: Sequence[str] = ()) -> dict[st
         "privacy": {
             **privacy,
             "guarantee": f"All queries together: {parts[0].promise.budget} for "
-            f"{parts[0].policy.unit().partition(':')[0]} ({parts[0].policy.name}).",
+            f"{parts[0].protects(parts[0].policy).partition(':')[0]} ({parts[0].policy.name}).",
             "assumptions": list(clauses),
         },
         "model": first["model"],

@@ -238,7 +238,7 @@ def _unit_details(queries: Queries, words: Words) -> Iterator[str]:
         yield from _specified(config)
         return
     for part in queries.parts:
-        yield f"{_named(part, queries)}two streams are adjacent if they differ in {part.policy.unit()}."
+        yield f"{_named(part, queries)}two streams are adjacent if they differ in {part.protects(part.policy)}."
     changed = {"add-remove": "added or removed", "replace": "replaced by others"}[policy.adjacency]
     yield f"The contributions of one {words.unit} to these steps are {changed}."
     moves = "may be in another column at every step" if policy.mobility == "moving" else "stays in one column"

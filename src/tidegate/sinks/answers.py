@@ -30,7 +30,7 @@ class AnswerFileSink(TextFileSink):
 
     At every start the question is asked again from the first release on, and what the file holds is compared with the
     answers: after a crash only the missing bytes are written. Where they differ because the question was changed, or is
-    computed in another way by another version, the file is set aside under another name and written anew; a file
+    computed in another way by another version, the file is set aside under another name and written again; a file
     that is no answer at all is refused.
 
     Parameters
@@ -90,7 +90,7 @@ class AnswerFileSink(TextFileSink):
         try:
             super().settled()
         except SinkError:
-            self._begin_anew()
+            self._restart()
 
     def _append(self, data: bytes) -> None:
         try:
@@ -98,10 +98,10 @@ class AnswerFileSink(TextFileSink):
         except SinkError:
             if self._offset == 0 or not self._comparing:  # not even the header is that of an answer
                 raise
-            self._begin_anew()
+            self._restart()
             super()._append(data)
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         """Set the file aside, and begin another one with what both have in common."""
         assert self._file is not None
         self._file.seek(0)

@@ -31,7 +31,7 @@ def open_sink(
     format
         "csv", "jsonl" or "parquet"; "auto" goes by the name of the file.
     follow
-        Whether the stream goes on, so that the sink must be up to date after every step.
+        Whether the stream continues, so that the sink must be up to date after every step.
     newest
         Whether a file or standard output gets one row a step, the newest release of it, when the input has ended.
 

@@ -101,7 +101,7 @@ class TextFileSink(FileSink):
             self._file = None
 
     def _append(self, data: bytes) -> None:
-        """Make the file go on with these bytes."""
+        """Make the file continue with these bytes."""
         file = self._file
         assert file is not None
         file.seek(self._offset)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 Handler = Callable[[Request], Awaitable[Response]]
 JSON = ("application/json",)
-CROWDED = "more answers are on their way than there is room for; try again later."
+CROWDED = "more answers are on their way than fit into the memory for answers; try again later."
 
 
 class Refused(Exception):
@@ -48,7 +48,7 @@ class Parameter:
     Parameters
     ----------
     name, doc
-        As it stands in the address, and what it means.
+        As it is in the address, and what it means.
     schema
         JSON schema: the types used are integer (with minimum), string (with enum), and array of strings.
     place

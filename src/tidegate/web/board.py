@@ -112,7 +112,7 @@ class Board:
                 self._cells -= _cells(self._tail.popleft())
 
     def summary(self) -> dict[str, Any]:
-        """What follows from all releases up to now, ready for JSON; `resume` goes on from it."""
+        """What follows from all releases up to now, ready for JSON; `resume` continues from it."""
         return {"transcript": self.transcript.digest.hex(), "alarms": self.alarms.summary()}
 
     def resume(self, number: int, known: dict[str, Any], chunks: Iterable[Chunk]) -> None:

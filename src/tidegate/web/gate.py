@@ -57,7 +57,7 @@ class _Answering:
         self._gate, self._send = gate, send
         self._headers = gate.headers(scope)
         self._peer = peer(scope["client"][0] if scope.get("client") else "")
-        self.start: Message | None = None  # held back until there is room for what follows it
+        self.start: Message | None = None  # held back until there is space for what follows it
         self.begun = False
 
     async def send(self, message: Message) -> None:

@@ -82,7 +82,7 @@ class Operating:
         return answer(await run_in_threadpool(look), headers={"Cache-Control": "no-store"})
 
     async def verify(self, request: Request) -> Response:
-        """Verification on demand; the stream goes on meanwhile."""
+        """Verification on demand; the stream continues meanwhile."""
         found = await run_in_threadpool(verify_stream, self._driver(request).queries)
         facts = {
             "ok": found.ok,

@@ -18,6 +18,7 @@ from tidegate.ingest import Intake
 from tidegate.ingest.blocks import MOST_CELLS, StepBlock
 from tidegate.ingest.held import Held
 from tidegate.ingest.several import needed
+from tidegate.ingest.trailing import longest_over
 from tidegate.pipeline import Pipeline
 from tidegate.pipeline.journal import log
 from tidegate.web import limits
@@ -36,7 +37,9 @@ _COUNTING = threading.Lock()  # streams count one after the other, so that the m
 
 
 class PostedIntake(Intake):
-    """An intake that reads events from the spool, as far ahead as there is memory, and removes them with their step.
+    """An intake that reads events from the spool, as far ahead as there is memory.
+
+    It removes them with the last step that counts them.
 
     Reading ahead leaves little to do when a step closes, so that the time of its release does not tell how much one unit
     has sent. What does not fit is read then.
@@ -93,7 +96,7 @@ class PostedIntake(Intake):
     def commit(self, position: dict[str, Any]) -> None:
         """Everything up to the position is committed."""
         super().commit(position)
-        self.spool.forget(position["step"])
+        self.spool.forget(position["step"] - self._over + 1)
 
 
 class PostedDriver(Driver):
@@ -115,9 +118,11 @@ class PostedDriver(Driver):
         lateness = config.steps.lateness
         assert isinstance(lateness, int)
         assert self._pipeline is not None
-        keep = 2 * step_length(config) + lateness
-        rows = sum(part.query.width if part.query.wide else 1 for part in queries.parts)
-        self.spool = Spool(spool_folder(config), self._pipeline.step, keep, self._damaged, rows)
+        self._trailing = longest_over(queries.counted) - 1  # further steps that count an event
+        keep = (2 + self._trailing) * step_length(config) + lateness
+        rows = sum(part.query.width if part.query.wide else part.query.over for part in queries.parts)
+        done = max(0, self._pipeline.step - self._trailing)
+        self.spool = Spool(spool_folder(config), done, keep, self._damaged, rows)
 
     def _damaged(self, sentence: str) -> None:
         self.damage = sentence
@@ -131,7 +136,7 @@ class PostedDriver(Driver):
     def open_intake(self, pipeline: Pipeline) -> Intake:
         """The spool's events."""
         config = self.config
-        self.spool.forget(pipeline.step)
+        self.spool.forget(pipeline.step - self._trailing)
         intake = PostedIntake(
             SpoolSource(self.spool, self.parser.columns),
             config.schema,
@@ -145,14 +150,14 @@ class PostedDriver(Driver):
         return intake
 
     def current(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, npt.NDArray[np.int64]]:
-        """The events of open steps and their steps: those of the past and of the far future are never stored."""
+        """The events that open steps count, and their steps: those of the past and of the far future are never stored."""
         steps = self.config.steps
         numbers = steps.numbers(frame[self.config.schema.time].to_physical().to_numpy())
         counts = (numbers > self.spool.floor) & (numbers <= steps.furthest(self.clock()))
         return frame.filter(pl.Series(counts)), numbers[counts]
 
     def join(self) -> None:
-        """Wait until the stream has ended, and what waits for the disk is put away."""
+        """Wait until the stream has ended, and what waits for the disk is stored."""
         super().join()
         if self.ended:
             self.spool.close()

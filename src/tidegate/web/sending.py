@@ -89,7 +89,7 @@ class Sending:
             raise Refused(
                 503,
                 "the clock of the service was set, and events of now would not count; send the batch again when it was "
-                "started anew.",
+                "started again.",
                 LATER,
             )
         key = request.headers.get("idempotency-key", "")
@@ -144,7 +144,7 @@ class Sending:
                 if size > MOST_SENT:
                     raise too_large
                 if not self.bytes.fits(who, len(part)):
-                    raise SpoolFull("more comes than can be put away; send the batch again later.")
+                    raise SpoolFull("more comes than can be stored; send the batch again later.")
                 self.bytes.take(who, len(part))
                 parts.append(part)
 

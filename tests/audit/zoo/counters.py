@@ -84,7 +84,7 @@ def animals() -> list[Animal]:
         Animal("tree with one level too few", "printed: log₂ n levels",
                lambda: OneLevelShort(one, horizon=7, estimator="plain"), 1.5, steps=6),
         Animal("tree without the factor w", "event level, claimed for windows",
-               lambda: WindowForgottenTree(WEvent(epsilon="1", w=3), horizon=3, estimator="plain"), 3.0, steps=3),
+               lambda: WindowForgottenTree(WEvent(epsilon="1", window=3), horizon=3, estimator="plain"), 3.0, steps=3),
         Animal("unbounded tree with one level too few", "blocks with noise for one level less",
                lambda: HybridOneLevelShort(one, estimator="plain"), 2.0, steps=3),
         Animal("sliding window with one level too few", "noise for one level less",
@@ -94,5 +94,6 @@ def animals() -> list[Animal]:
         Animal("factorization, ρ 20 % too high", "near miss",
                lambda: FactorizationNearMiss(rho, horizon=4, method="square-root"), 1.2, steps=4),
         Animal("factorization of one step", "one column's norm, claimed for windows of two",
-               lambda: FactorizationOfOneStep(WEvent(rho="1/2", w=2), horizon=4, method="square-root"), 3.0, steps=4),
+               lambda: FactorizationOfOneStep(WEvent(rho="1/2", window=2), horizon=4, method="square-root"),
+               3.0, steps=4),
     ]  # fmt: skip

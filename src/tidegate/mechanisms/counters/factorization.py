@@ -228,7 +228,7 @@ class Factorization(Mechanism):
         None for running sums; or a `Decay` (`Exponential`, `Polynomial`, `Window`), whose sums are released instead;
         for the methods "square-root" and "banded".
     strategy
-        The integers of C, filled in; give them to continue a stream that another version or machine began.
+        The integers of C, filled in; give them to continue a stream that another version began.
 
     Privacy
     -------
@@ -242,7 +242,7 @@ class Factorization(Mechanism):
     Error
     -----
     Unbiased; standard deviation σ·(Σ_{k<t} b_k²)^½ with b = A·C⁻¹: `standard_deviation(step)`, `expected_error(step)`
-    and `deviation_of(weights)` before anything is released. At n = 10⁴ and ρ = ½ the mean absolute error is 3.01 (BLT),
+    and `deviation_of(weights)` before anything is released. At n = 10⁴ and ρ = ½ the mean absolute error is 3.02 (BLT),
     3.06 (square root), 5.6 (binary tree with Honaker's estimator), 7.5 (plain). Time O(d·buffers) a step.
 
     Examples
@@ -512,7 +512,7 @@ class Factorization(Mechanism):
         """Small configurations on which the conformance suite runs."""
         return [
             cls(Event(rho="1/2"), columns=3, horizon=2000),
-            cls(WEvent(rho="1/2", w=5), grid="0.01", horizon=2000, buffers=3),
+            cls(WEvent(rho="1/2", window=5), grid="0.01", horizon=2000, buffers=3),
             cls(
                 Event(epsilon="1", delta="1e-6", adjacency="replace"),
                 columns=2,

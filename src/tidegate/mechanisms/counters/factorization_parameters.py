@@ -9,7 +9,7 @@ import numpy as np
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import one_of, whole
-from tidegate.mechanisms.counters import blt, toeplitz
+from tidegate.mechanisms.counters import blt_design, toeplitz
 from tidegate.noise import prepare
 from tidegate.policy import Approximate, Event
 from tidegate.queries.decayed import Decay
@@ -75,7 +75,7 @@ def check(mechanism: Factorization) -> None:
 
 def _design(mechanism: Factorization, count: int) -> tuple[int, ...]:
     if mechanism.method == "blt":
-        return sum(blt.optimise(mechanism.length, mechanism.buffers), ())
+        return blt_design.design(mechanism.length, mechanism.buffers)
     series = np.ones(count) if mechanism.decay is None else mechanism.decay.by_age(count)
     return tuple(toeplitz.rounded(toeplitz.square_root(series)).tolist())
 

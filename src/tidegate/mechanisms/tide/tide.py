@@ -649,7 +649,7 @@ class Tide(SharingMechanism):
     --------
     >>> import numpy as np
     >>> from tidegate.core.session import Session
-    >>> mechanism = Tide(WEvent(epsilon="0.1", w=48), periods=(48, 336))
+    >>> mechanism = Tide(WEvent(epsilon="0.1", window=48), periods=(48, 336))
     >>> mechanism.structure.states
     48
     >>> releases = Session(mechanism).push_batch(np.full((500, 1), 5000))
@@ -694,7 +694,7 @@ class Tide(SharingMechanism):
         if self.noise not in ("auto", "laplace") and isinstance(self.policy.budget, ZeroConcentrated):
             raise InvalidParameter("noise", self.noise, "'auto' where rho is given", "drop it")
         _ = self.choices  # built here, so that what it refuses is refused before anything is charged
-        usual = self.policy.steps_charged if isinstance(self.policy, WEvent) and self.policy.w > 1 else 0
+        usual = self.policy.steps_charged if isinstance(self.policy, WEvent) and self.policy.window > 1 else 0
         delay = usual if self.delay is None else whole("delay", self.delay, least=0, most=2**20)
         if delay == 1:
             raise InvalidParameter("delay", 1, "0 or at least 2", "write delay=0 for no smoothed values")
@@ -961,14 +961,14 @@ class Tide(SharingMechanism):
         ends = np.minimum((-(-parts[0] // max(1, self.block)) + 1) * self.block, step)
         return *parts, ends
 
-    def finish(self, state: State, last: int, noise: Draws) -> Output:
+    def finish(self, state: State, last: int, noise: Draws) -> Output | None:
         """Smoothed values of the last steps, whose delay is not over, as far as they can be known now."""
         block, keep, step = self.block, 2 * self.block, int(state.plan[STEP])
-        found, count = self._empty_revised(keep), 0
-        if block:
-            season = (self.structure.once, self.structure.weight)
-            count = revise(step, keep, 0, self.constants[:], state.book[:], season, state.kept[:], found[:])
-        done = (step // block - 1) * block if block and step >= keep else 0
+        if not block:
+            return None
+        found, season = self._empty_revised(keep), (self.structure.once, self.structure.weight)
+        count = revise(step, keep, 0, self.constants[:], state.book[:], season, state.kept[:], found[:])
+        done = (step // block - 1) * block if step >= keep else 0
         known = found.steps[:count] > done
         revised = self._known(Revised(*(part[:count][known] for part in found)), int(known.sum()), step)
         deviation, measured = np.zeros((0, found.deviation.shape[1])), np.zeros((0, self.outputs))
@@ -1026,11 +1026,11 @@ class Tide(SharingMechanism):
     def examples(cls) -> list[Mechanism]:
         """Small configurations on which the conformance suite runs."""
         return [
-            cls(WEvent(epsilon="4", w=10), columns=3, periods=(24,), harmonics=2, nonnegative=True),
-            cls(WEvent(epsilon="2", w=12), periods=(24,), harmonics=2, noise="laplace"),
-            cls(WEvent(epsilon="2", w=12), periods=(24,), harmonics=2),
-            cls(WEvent(rho="1/2", w=20), columns=2, periods=(24,), harmonics=2),
-            cls(WEvent(epsilon="1/3", w=24, adjacency="replace"), columns=20, grid="0.5", delay=7),
+            cls(WEvent(epsilon="4", window=10), columns=3, periods=(24,), harmonics=2, nonnegative=True),
+            cls(WEvent(epsilon="2", window=12), periods=(24,), harmonics=2, noise="laplace"),
+            cls(WEvent(epsilon="2", window=12), periods=(24,), harmonics=2),
+            cls(WEvent(rho="1/2", window=20), columns=2, periods=(24,), harmonics=2),
+            cls(WEvent(epsilon="1/3", window=24, adjacency="replace"), columns=20, grid="0.5", delay=7),
             cls(
                 User(epsilon="2", horizon=6000), periods=(24, 168), harmonics=(3, 2), delay=10, aim="revised"
             ),

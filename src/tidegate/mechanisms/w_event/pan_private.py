@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tidegate.mechanisms.w_event.publishing import Publishing
 
 SINGLE = "single"  # one intrusion that nobody notices
+INTRUSION = "intrusion"  # the event that it knows
 ANNOUNCED = "announced"  # any number of intrusions, each noticed just after it happened
 
 # positions in `PanState.numbers`
@@ -88,16 +89,20 @@ def arrive(mechanism: Publishing, state: PanState, column: int, amount: int, noi
         state.cells[:, column] += amount
 
 
+def check_announced(mechanism: Publishing) -> None:
+    """Refuse to be told of intrusions where one was allowed for that nobody notices."""
+    if mechanism.pan_private != ANNOUNCED:
+        raise InvalidInput(
+            'at most one intrusion was promised, unannounced; use pan_private="announced" for several.'
+        )
+
+
 def intruded(mechanism: Publishing, state: PanState, noise: Draws) -> int:
     """Somebody has seen the state: what that costs. The open step will be published, with fresh noise on all cells.
 
     This noise is drawn when the cells are touched next, after the commit of the event: what the commit stores is what
     was seen, and a reader of the log finds no more.
     """
-    if mechanism.pan_private != ANNOUNCED:
-        raise InvalidInput(
-            'at most one intrusion was promised, unannounced; use pan_private="announced" for several.'
-        )
     if not state.numbers[OPEN] or state.numbers[AMOUNT] <= 0:
         return 0
     _renew(mechanism, state, noise)

@@ -28,7 +28,7 @@ from tidegate.mechanisms.sharing import SharingMechanism
 from tidegate.mechanisms.w_event import column_groups, pan_private
 from tidegate.mechanisms.w_event.dissimilarity import BUILT_IN, Dissimilarity
 from tidegate.mechanisms.w_event.dissimilarity import L1 as SUMMED
-from tidegate.mechanisms.w_event.pan_private import ANNOUNCED, SINGLE
+from tidegate.mechanisms.w_event.pan_private import ANNOUNCED, INTRUSION, SINGLE
 from tidegate.noise import Law, laplace
 from tidegate.noise.law import AnyLaw, SpreadLaw
 from tidegate.policy import Event, Policy, WEvent
@@ -239,7 +239,7 @@ class Publishing(SharingMechanism):
             )
         if self.units >= 2**50 or self.score_scale > 2**50 or self.whole_scale > 2**55:
             raise InvalidParameter(
-                "w",
+                "window",
                 self.window,
                 f"small enough for {self.columns} columns to count its budget",
                 "shorten the window",
@@ -446,9 +446,16 @@ class Publishing(SharingMechanism):
         """The grid as a number."""
         return float(Fraction(self.grid))
 
+    def hears(self, name: str) -> bool:
+        """Of intrusions, where it is pan-private; one more than was promised is refused."""
+        if name != INTRUSION or not self.pan_private:
+            return False
+        pan_private.check_announced(self)
+        return True
+
     def event(self, state: Any, name: str, step: int, noise: Draws) -> Charges | None:
         """An announced intrusion costs what a publication of the open step costs, once for each step."""
-        if name != "intrusion" or not self.pan_private:
+        if not self.hears(name):
             raise InvalidInput(f"event {name!r} is unknown; a pan-private mechanism knows 'intrusion'.")
         units = pan_private.intruded(self, state, noise)
         return Charges(step, np.array([units], dtype=np.int64)) if units else None

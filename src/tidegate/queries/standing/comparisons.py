@@ -144,9 +144,11 @@ class Share(Operator):
             for each in (found, low, high)
         ]
         pairs = ((own[0], rest[0]), (own[1], rest[2]), (own[2], rest[1]))
-        parts = [part / (part + other) if part + other > 0 else math.nan for part, other in pairs]
+        share, least, most = (
+            part / (part + other) if part + other > 0 else math.nan for part, other in pairs
+        )
         if not math.isnan(own[0] + rest[0]):
-            yield Row(known.step, self._label, *parts)
+            yield Row(known.step, self._label, share, least, most)
 
 
 class RatioOfTwo(Operator):

@@ -21,7 +21,7 @@ STEADY = 1 / 24  # the same of the level
 
 
 class Forecast(Operator):
-    """The next steps of every column, made anew every so many steps.
+    """The next steps of every column, made again every so many steps.
 
     An interval is as wide as nine of ten earlier predictions were off from what was then released. So it holds for
     releases to come, with their noise, as far as the past tells; for the truth behind them it is a little too wide. A

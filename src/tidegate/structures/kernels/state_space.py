@@ -33,7 +33,7 @@ UNSEEN = 10  # what may hide where nothing is visible: belongs to intervals, not
 PARAMETERS = 11
 
 LEAD = 4  # states before the harmonics: level, rough, rising, falling
-REFRESHED = 64  # steps after which a phase is computed anew
+REFRESHED = 64  # steps after which a phase is recomputed
 
 
 @lean
