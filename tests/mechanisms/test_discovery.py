@@ -19,7 +19,7 @@ from tidegate.mechanisms.discovery.discover import Discover
 from tidegate.mechanisms.discovery.occurrences import Collector, Step, named, records
 from tidegate.testing.entropy import fixed_entropy
 
-POLICY = tg.WEvent(epsilon="8", delta="1e-4", w=4)
+POLICY = tg.WEvent(epsilon="8", delta="1e-4", window=4)
 SMALL = Discover(POLICY, columns=3)
 
 
@@ -121,7 +121,7 @@ def test_records_of_steps_that_the_session_has_not_begun_with_are_not_read():
 
 def test_counts_are_of_the_first_records_of_each_unit():
     """As many as max_change says, whatever there are; the rest is nowhere."""
-    mechanism = Discover(tg.WEvent(epsilon="8", delta="1e-4", w=4, max_change=2), columns=2)
+    mechanism = Discover(tg.WEvent(epsilon="8", delta="1e-4", window=4, max_change=2), columns=2)
     rows = [("ann", "a"), ("ann", "a"), ("ann", "b"), ("bob", "b"), ("bob", "z")]
     side = Side(mechanism, [rows])
     assert side.counts(1, ("a", "b")) == (2, 1, 1)
@@ -285,7 +285,7 @@ def test_what_is_released_is_what_is_enumerated(monkeypatch):
 
     monkeypatch.setattr(discover, "gaussian", known)
     choose = np.random.default_rng(5)
-    mechanism = Discover(tg.WEvent(epsilon="9", delta="1/10", w=2), columns=9, categories=2)
+    mechanism = Discover(tg.WEvent(epsilon="9", delta="1/10", window=2), columns=9, categories=2)
     stream = [
         [(int(unit), f"c{int(unit) % int(choose.integers(1, 9))}") for unit in choose.integers(0, 40, 60)]
         for _ in range(40)
@@ -310,7 +310,7 @@ def test_what_is_released_is_what_is_enumerated(monkeypatch):
 
 def test_half_of_those_with_as_many_units_as_are_needed_open():
     """Within 5 deviations of a binomial; one unit less: fewer than half."""
-    mechanism = Discover(tg.WEvent(epsilon="2", delta="2e-6", w=168, horizon=168), columns=800)
+    mechanism = Discover(tg.WEvent(epsilon="2", delta="2e-6", window=168, horizon=168), columns=800)
     assert mechanism.selection.threshold == mechanism.units_needed() == 45  # at most 45 is promised
     assert mechanism.selection.chance(44) < 0.5 <= mechanism.selection.chance(45)
     number = 800
@@ -367,13 +367,13 @@ def test_tests_say_how_likely_a_category_is_to_open():
 @pytest.mark.parametrize(
     ("named", "word"),
     [
-        ({"policy": tg.WEvent(epsilon="1", w=4)}, "budget"),
-        ({"policy": tg.WEvent(rho="1", w=4)}, "budget"),
+        ({"policy": tg.WEvent(epsilon="1", window=4)}, "budget"),
+        ({"policy": tg.WEvent(rho="1", window=4)}, "budget"),
         ({"policy": tg.User(epsilon="1", delta="1e-6", horizon=9)}, "epoch"),
         ({"policy": tg.Event(epsilon="1", delta="1e-6")}, "epoch"),
-        ({"policy": tg.WEvent(epsilon="1", delta="1e-6", w=4, max_change="1/2")}, "max_change"),
-        ({"policy": tg.WEvent(epsilon="1", delta="1e-6", w=4, mobility="fixed")}, "mobility"),
-        ({"policy": tg.WEvent(epsilon="1e-7", delta="1e-6", w=4)}, "epsilon"),
+        ({"policy": tg.WEvent(epsilon="1", delta="1e-6", window=4, max_change="1/2")}, "max_change"),
+        ({"policy": tg.WEvent(epsilon="1", delta="1e-6", window=4, mobility="fixed")}, "mobility"),
+        ({"policy": tg.WEvent(epsilon="1e-7", delta="1e-6", window=4)}, "epsilon"),
         ({"policy": POLICY, "grid": "1/2"}, "grid"),
         ({"policy": POLICY, "clamp": 5}, "grid"),
         ({"policy": POLICY, "share": 1}, "share"),
@@ -392,7 +392,7 @@ def test_epochs_that_a_window_meets():
     """By trying all windows."""
     for window in (1, 2, 3, 5, 8):
         for epoch in (1, 2, 3, 7, 8, 9):
-            mechanism = Discover(tg.WEvent(epsilon="8", delta="1e-3", w=window), epoch=epoch)
+            mechanism = Discover(tg.WEvent(epsilon="8", delta="1e-3", window=window), epoch=epoch)
             most = max(
                 len({(step - 1) // epoch for step in range(first, first + window)})
                 for first in range(1, 3 * epoch + 1)

@@ -24,7 +24,7 @@ SURE = 1 + 1e-7
 
 def w_event(epsilon: str, delta: str, **named: Any) -> WEvent:
     """A window of two steps, whose records may be replaced: what counts lose is doubled, what tests lose is the same."""
-    return WEvent(epsilon=epsilon, delta=delta, **{"w": 2, "adjacency": "replace", **named})
+    return WEvent(epsilon=epsilon, delta=delta, **{"window": 2, "adjacency": "replace", **named})
 
 
 def others(count: int, *categories: str) -> list[tuple[Any, str]]:
@@ -136,7 +136,7 @@ def test_the_proof_is_tight_where_all_is_visible() -> None:
 
 def random_pair(mechanism: Discover, choose: random.Random) -> tuple[Stream, Stream]:
     """Neighbours of three epochs with small numbers of units around all thresholds."""
-    epoch, window, limit = mechanism.steps_per_epoch, mechanism.policy.w, mechanism.selection.threshold
+    epoch, window, limit = mechanism.steps_per_epoch, mechanism.policy.window, mechanism.selection.threshold
     steps, names = 3 * max(epoch, 2), "abcd"
     base: list[list[Any]] = [[] for _ in range(steps)]
     for at in range(0, steps, epoch):
@@ -159,7 +159,7 @@ def random_pair(mechanism: Discover, choose: random.Random) -> tuple[Stream, Str
 @pytest.mark.parametrize("window", [1, 2, 4])
 def test_random_neighbours(epoch: int, window: int) -> None:
     """Windows that are shorter and longer than epochs."""
-    policy = w_event("4", "1/10", w=window)
+    policy = w_event("4", "1/10", window=window)
     mechanism, choose = Discover(policy, columns=8, epoch=epoch), random.Random(f"{epoch} {window}")
     for _ in range(12):
         one, other = random_pair(mechanism, choose)
@@ -251,7 +251,7 @@ class Cascade(Discover):
         if number == 1:
             object.__setattr__(self, "_counted_last", {})
         last: dict[str, int] = self._counted_last  # type: ignore[attr-defined]
-        kept = [unit not in last or number - last[unit] >= self.policy.w for unit in found[UNIT]]
+        kept = [unit not in last or number - last[unit] >= self.policy.window for unit in found[UNIT]]
         last.update(dict.fromkeys(found[UNIT].filter(pl.Series(kept)), number))
         return found.filter(pl.Series(kept, dtype=pl.Boolean))
 

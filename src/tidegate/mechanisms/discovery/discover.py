@@ -106,7 +106,7 @@ class Discover(Mechanism):
     Examples
     --------
     >>> import tidegate as tg
-    >>> policy = tg.WEvent(epsilon="4", delta="1e-6", w=2)
+    >>> policy = tg.WEvent(epsilon="4", delta="1e-6", window=2)
     >>> mechanism = Discover(policy, columns=3)
     >>> collector = mechanism.collector()
     >>> days = [[(unit, "bakery") for unit in range(200)] + [(300, "a secret")]] * 4
@@ -151,7 +151,7 @@ class Discover(Mechanism):
                 "a number of records",
                 "write how many records of a unit count in a step",
             )
-        epoch = self.epoch if self.epoch is not None or not isinstance(policy, WEvent) else policy.w
+        epoch = self.epoch if self.epoch is not None or not isinstance(policy, WEvent) else policy.window
         if epoch is None:
             raise InvalidParameter(
                 "epoch",
@@ -255,7 +255,7 @@ class Discover(Mechanism):
 
         Examples
         --------
-        >>> policy = WEvent(epsilon="2", delta="2e-6", w=168)
+        >>> policy = WEvent(epsilon="2", delta="2e-6", window=168)
         >>> Discover(policy).units_needed()
         45
         """
@@ -414,9 +414,9 @@ class Discover(Mechanism):
         """Small configurations on which the conformance suite runs."""
         small: dict[str, Any] = {"epsilon": "8", "delta": "1/100"}
         return [
-            cls(WEvent(w=4, **small), columns=3),
+            cls(WEvent(window=4, **small), columns=3),
             cls(
-                WEvent(w=5, max_change=2, adjacency="replace", **small),
+                WEvent(window=5, max_change=2, adjacency="replace", **small),
                 columns=2,
                 epoch=3,
                 categories=2,
