@@ -54,6 +54,7 @@ NAMED: dict[str, tuple[str, dict[str, str]]] = {
 # what has no place in a file yet, and the words of the refusal
 REFUSED = {
     "ClippedHistogram": "columns",
+    "Discover": "from Python",
     "PerLeafOptStream": "mobility|hierarchy",
     "Swellfish": "belong together",
 }

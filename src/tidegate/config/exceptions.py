@@ -26,6 +26,10 @@ NO_STREAMS = {
         'Threshold is one release and no stream, so it cannot be named here; name = "ClippedSum" learns one from the '
         "first steps of its stream and uses it."
     ),
+    "Discover": (
+        "Discover needs units and categories as they are, and a file has lists of columns; push them from Python, or name "
+        "the columns."
+    ),
 }
 
 # parameters of mechanisms that are for Python only

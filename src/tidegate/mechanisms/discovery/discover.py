@@ -130,6 +130,7 @@ class Discover(Mechanism):
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
     budgets: ClassVar[tuple[str, ...]] = ("Approximate",)
     plain: ClassVar[bool] = True
+    reads_columns: ClassVar[bool] = False
     statistic: ClassVar[str] = "categories"
     keeps_raw_values: ClassVar[bool] = False
     more: ClassVar[tuple[str, ...]] = ("names", "opened", "units_counted")
