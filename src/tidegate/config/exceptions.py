@@ -27,10 +27,16 @@ NO_STREAMS = {
         "first steps of its stream and uses it."
     ),
     "Discover": (
-        "Discover needs units and categories as they are, and a file has lists of columns; push them from Python, or name "
-        "the columns."
+        "Discover reads units and categories as they are, and a file has a list of columns; push them from Python, or "
+        "list the columns."
     ),
 }
+
+DISCOVER = "discover"  # what stands for columns that nobody has listed
+NOT_FOUND = (
+    'columns = "discover" is refused: categories that nobody has listed are found from Python alone, with '
+    "tidegate.mechanisms.Discover; write the list of columns, or push units and categories from Python."
+)
 
 # parameters of mechanisms that are for Python only
 REFUSED = {

@@ -16,7 +16,15 @@ from zoneinfo import ZoneInfo
 
 from tidegate.config.config import Config
 from tidegate.config.errors import ConfigError
-from tidegate.config.exceptions import DECAYS, NO_STREAMS, REFUSED, TABLES, policy_of_a_block
+from tidegate.config.exceptions import (
+    DECAYS,
+    DISCOVER,
+    NO_STREAMS,
+    NOT_FOUND,
+    REFUSED,
+    TABLES,
+    policy_of_a_block,
+)
 from tidegate.config.keys import (
     OPEN,
     REPEATED,
@@ -282,6 +290,8 @@ class FileReader:
             return value if isinstance(value, str) else self.value(section, name, value, "exacts")
         if kind in ("texts", "exacts"):
             if not isinstance(value, list):
+                if (name, value) == ("columns", DISCOVER):
+                    raise self.fail(NOT_FOUND, section, name)
                 raise self.fail(f'{name} must be a list; write {name} = ["…", "…"].', section, name)
             if len(value) > MOST:
                 raise self.fail(f"{name} has more than {MOST} entries; group them.", section, name)
