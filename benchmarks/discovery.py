@@ -133,9 +133,19 @@ def one_run(
     return [*np.mean(rows, axis=0).tolist(), float(np.mean(errors)) if errors else float("nan"), float(first)]
 
 
+def alone(epsilon: float, delta: float, most: int, epochs: int) -> int:
+    """The same of optimal selections of single categories (Desfontaines and others 2020), of which 2·k·m change."""
+    count, chance, found = 2 * most * epochs, 0.0, 0
+    epsilon, delta = epsilon / count, delta / count
+    while chance < 0.5:
+        grows, falls = np.exp(epsilon) * chance + delta, 1 - np.exp(-epsilon) * (1 - chance - delta)
+        chance, found = min(grows, falls, 1.0), found + 1
+    return found
+
+
 def units() -> None:
     """With how many units a category opens with probability one half: tests alone at ε and δ = 1e-6."""
-    print("| window | epoch | k | ε = 0.1 | ε = 0.5 | ε = 1 | ε = 4 |")
+    print("| window | epoch | k | ε = 0.1 | ε = 0.5 | ε = 1 | ε = 4 | ε = 1, each selected alone |")
     for window, epoch, most in ((24, 24, 1), (168, 168, 1), (168, 24, 1), (168, 168, 4), (168, 168, 16)):
         needed = [
             Discover(
@@ -143,7 +153,10 @@ def units() -> None:
             ).units_needed()
             for epsilon in ("0.2", "1", "2", "8")
         ]
-        print(f"| {window} | {epoch} | {most} | {' | '.join(map(str, needed))} |")
+        epochs = (window - 2) // epoch + 2
+        print(
+            f"| {window} | {epoch} | {most} | {' | '.join(map(str, needed))} | {alone(1, 1e-6, most, epochs)} |"
+        )
 
 
 def main() -> None:

@@ -170,6 +170,17 @@ def test_pairs_and_frames_are_read_alike(pairs):
     assert records(pairs).rows() == [("1", "a"), ("2", "b")]
 
 
+def test_fields_of_any_form_are_text():
+    """Halves of characters and numbers beyond 64 bits included; nobody's field is repeated in an error."""
+    assert records([("\ud800", "\ud800"), (2**70, 1.5)]).rows() == [("?", "?"), (str(2**70), "1.5")]
+    frame = pl.DataFrame(
+        {"unit": pl.Series([2**64 - 1], dtype=pl.UInt64), "category": pl.Series(["a"], dtype=pl.Categorical)}
+    )
+    assert records(frame).rows() == [(str(2**64 - 1), "a")]
+    with pytest.raises(InvalidInput, match="pairs"):
+        records(pl.DataFrame({"unit": [1], "category": [object()]}))
+
+
 @pytest.mark.parametrize("pairs", ["text", 5, [("a",)], [1, 2], {"unit": [1]}, pl.DataFrame({"unit": [1]})])
 def test_other_forms_are_refused(pairs):
     """With one sentence, and without a record."""
@@ -250,7 +261,14 @@ def test_single_pushes_say_their_categories():
     assert sorted(release.opened.tolist()) == [0, 4, 4]
     assert np.isnan(release.units_counted).sum() == 1
     again = list(session.releases())[-1]
-    frame = again.to_polars()
+    frame = again.to_polars(times=["now"])
+    assert frame.columns == ["step", "time", "column", "value", "low", "high", "status"]
+    assert (
+        again.to_pandas()["value"].tolist()
+        == again.to_arrow()["value"].to_pylist()
+        == frame["value"].to_list()
+    )
+    assert "<svg" in again._repr_html_()
     assert set(frame["column"]) == {"park", "pond", "other"}
     assert (frame["low"] < frame["value"]).all()
 

@@ -11,6 +11,10 @@ import polars as pl
 import pytest
 from tests.mechanisms.discovery_enumeration import Stream, exact_delta, multiplied
 
+import tidegate as tg
+from tidegate.audit.auditor import audit
+from tidegate.audit.subjects import Callee
+from tidegate.audit.verdicts import CLEAN
 from tidegate.composition.gaussian import gaussian_delta, tail
 from tidegate.mechanisms.discovery import discover
 from tidegate.mechanisms.discovery.calibration import Selection, calibrate
@@ -165,6 +169,42 @@ def test_random_neighbours(epoch: int, window: int) -> None:
         one, other = random_pair(mechanism, choose)
         for pair in ((one, other), (other, one)):
             assert exact_delta(mechanism, *pair) <= 0.05 * SURE
+
+
+# from outside --------------------------------------------------------------------------------------------------------
+
+
+def attacked(mechanism: Discover) -> Callee:
+    """A session per transcript: of each column so many units, and their category opens, or is in other."""
+
+    def released(stream: np.ndarray) -> np.ndarray:
+        collector, shown = mechanism.collector(), []
+        for row in np.maximum(stream, 0).tolist():
+            pairs = [(f"{at} {unit}", "ab"[at]) for at, many in enumerate(row) for unit in range(many)]
+            shown.append(collector.step(pairs))
+        found = tg.open(mechanism).push_batch(shown)
+        said = [
+            [release.counts.get(name, -99) for name in ("a", "b", "other")]
+            + [
+                dict(zip(release.categories, release.units_counted, strict=True)).get(name, -99)
+                for name in "ab"
+            ]
+            for release in found
+        ]
+        return np.array(said)
+
+    return Callee(released, mechanism.policy, columns=2, name=type(mechanism).__name__)
+
+
+@pytest.mark.slow
+def test_an_audit_from_outside_finds_nothing_but_what_is_wrong() -> None:
+    """Sessions alone, by an auditor that knows streams and releases; a claim of an eighth of the ε is refuted."""
+    honest = Discover(Event(epsilon="1", delta="1/100"), columns=2, epoch=1)
+    verdict = audit(attacked(honest), seconds=20, steps=1, error=1e-6, seed=3)
+    assert verdict.outcome == CLEAN, verdict
+    boasting = attacked(Discover(Event(epsilon="8", delta="1/100"), columns=2, epoch=1))
+    boasting.policy = Event(epsilon="1", delta="1/100")
+    assert audit(boasting, seconds=20, steps=1, error=1e-6, seed=3).outcome != CLEAN
 
 
 # wrong versions ------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from tidegate import frames
 from tidegate.mechanisms.discovery.occurrences import OTHER
 from tidegate.releases import Integers, Release, Releases, Status, Values
 
@@ -103,6 +104,32 @@ class DiscoveredReleases(Releases):
 
         `names` and `layout` are not used: categories have their own names, and come and go.
         """
+        return pl.DataFrame(self._table(times, confidence))
+
+    def to_pandas(
+        self,
+        times: Sequence[Any] | None = None,
+        names: Sequence[str] | None = None,
+        *,
+        confidence: float = 0.9,
+        layout: str = "long",
+    ) -> Any:
+        """The same as a pandas DataFrame."""
+        return frames.library("pandas").DataFrame(self._table(times, confidence))
+
+    def to_arrow(
+        self,
+        times: Sequence[Any] | None = None,
+        names: Sequence[str] | None = None,
+        *,
+        confidence: float = 0.9,
+        layout: str = "long",
+    ) -> Any:
+        """The same as an Arrow table."""
+        return frames.library("pyarrow").table(self._table(times, confidence))
+
+    def _table(self, times: Sequence[Any] | None, confidence: float) -> dict[str, Any]:
+        """Named columns with a row for each step and open category, and one for all others."""
         low, high = self.interval(confidence)
         open_ = np.concatenate([self.opened > 0, np.ones((len(self), 1), dtype=np.bool_)], axis=1)
         at, column = np.nonzero(open_)
@@ -111,15 +138,11 @@ class DiscoveredReleases(Releases):
         table: dict[str, Any] = {"step": self.steps[at]}
         if times is not None:
             table["time"] = [times[each] for each in at.tolist()]
-        return pl.DataFrame(
-            {
-                **table,
-                "column": [
-                    shown[step][place] for step, place in zip(at.tolist(), column.tolist(), strict=True)
-                ],
-                "value": self.values[at, column],
-                "low": low[at, column],
-                "high": high[at, column],
-                "status": [labels[int(self.status[each])] for each in at.tolist()],
-            }
-        )
+        return {
+            **table,
+            "column": [shown[step][place] for step, place in zip(at.tolist(), column.tolist(), strict=True)],
+            "value": self.values[at, column],
+            "low": low[at, column],
+            "high": high[at, column],
+            "status": [labels[int(self.status[each])] for each in at.tolist()],
+        }

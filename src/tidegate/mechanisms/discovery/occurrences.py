@@ -113,10 +113,15 @@ def records(pairs: Any) -> pl.DataFrame:
         return NOTHING
     if not all(isinstance(each, tuple | list) and len(each) == 2 for each in found):
         raise InvalidInput(PAIRS)
-    columns = ([None if each[at] is None else str(each[at]) for each in found] for at in (0, 1))
+    columns = ([None if each[at] is None else _text(each[at]) for each in found] for at in (0, 1))
     return pl.DataFrame(
         dict(zip((UNIT, CATEGORY), columns, strict=True)), schema={UNIT: pl.String, CATEGORY: pl.String}
     ).drop_nulls()
+
+
+def _text(value: Any) -> str:
+    """A field as text that can be written: half of a character is none."""
+    return str(value).encode(errors="replace").decode()
 
 
 def _of_frame(frame: Any) -> pl.DataFrame:
@@ -127,8 +132,14 @@ def _of_frame(frame: Any) -> pl.DataFrame:
     if not {UNIT, CATEGORY} <= set(table.columns):
         raise InvalidInput(PAIRS)
     kind = table.schema[UNIT]
-    unit = pl.col(UNIT).cast(pl.Int64 if kind.is_integer() and kind != pl.UInt64 else pl.String)
-    return table.select(unit, pl.col(CATEGORY).cast(pl.String)).drop_nulls()
+    number = kind.is_integer() and kind not in (pl.UInt64, pl.Int128)
+    try:
+        read = table.select(
+            pl.col(UNIT).cast(pl.Int64 if number else pl.String), pl.col(CATEGORY).cast(pl.String)
+        )
+    except pl.exceptions.PolarsError:  # lists, objects
+        raise InvalidInput(PAIRS) from None
+    return read.drop_nulls()
 
 
 def together(parts: list[pl.DataFrame], empty: pl.DataFrame) -> pl.DataFrame:
@@ -150,7 +161,7 @@ def named(categories: pl.Series, length: int) -> pl.Series:
     >>> named(pl.Series(["  Café  ", "Cafe\u0301", "other", " "]), 5).to_list()
     ['Café', 'Café', None, None]
     """
-    plain = categories.str.normalize("NFKC").str.replace_all(r"\p{C}", "").str.strip_chars()
+    plain = categories.str.replace_all(r"\p{C}", "").str.normalize("NFKC").str.strip_chars()
     long = plain.str.len_bytes() > length
     if long.any():
         cut = plain.filter(long).map_elements(lambda name: _cut(name, length), return_dtype=pl.String)
