@@ -22,7 +22,7 @@ from tidegate.ingest import blocks as blocks_module
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.pipeline import open_pipeline, pipeline
 from tidegate.pipeline.backup import back_up, restore, verify_log
-from tidegate.pipeline.heads import check_heads, head_of, read_head
+from tidegate.pipeline.log_heads import check_heads, head_of, read_head
 from tidegate.pipeline.logs import rows_of
 from tidegate.pipeline.receipts import LogIsOlder
 from tidegate.sinks.errors import AnotherStream, SinkError, SinkUnavailable

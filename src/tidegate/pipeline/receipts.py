@@ -23,7 +23,7 @@ from tidegate.core.log import Log
 from tidegate.exact import show
 from tidegate.policy.budget import Approximate, Budget, ZeroConcentrated
 from tidegate.sinks.errors import AnotherStream, SinkError
-from tidegate.sinks.files import replacing
+from tidegate.sinks.file_writing import replacing
 
 ENDING = ".receipt"
 SLOT = 256  # bytes of a note; within a sector, so that it is never half written

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from tidegate.sinks.chunks import Chunk
 from tidegate.sinks.errors import SinkError
-from tidegate.sinks.files import earlier_name
+from tidegate.sinks.file_writing import earlier_name
 
 Position = dict[str, Any]
 

@@ -165,8 +165,9 @@ def causal_values(
     for index in range(values.shape[0]):
         step = first_step + index
         if chosen[index]:
-            recent[0, :] = recent[1, :]
-            recent[1, :] = shown[count]
+            for column in range(columns):
+                recent[0, column] = recent[1, column]
+                recent[1, column] = shown[count, column]
             recent_steps[0] = recent_steps[1]
             recent_steps[1] = step
             count += 1
