@@ -385,8 +385,8 @@ def test_tests_say_how_likely_a_category_is_to_open():
 @pytest.mark.parametrize(
     ("named", "word"),
     [
-        ({"policy": tg.WEvent(epsilon="1", window=4)}, "budget"),
-        ({"policy": tg.WEvent(rho="1", window=4)}, "budget"),
+        ({"policy": tg.WEvent(epsilon="1", window=4)}, "delta"),
+        ({"policy": tg.WEvent(rho="1", window=4)}, "delta"),
         ({"policy": tg.User(epsilon="1", delta="1e-6", horizon=9)}, "epoch"),
         ({"policy": tg.Event(epsilon="1", delta="1e-6")}, "epoch"),
         ({"policy": tg.WEvent(epsilon="1", delta="1e-6", window=4, max_change="1/2")}, "max_change"),

@@ -106,6 +106,10 @@ class Mechanism(ABC):
                 "policy", type(self.policy).__name__, f"{kinds} for {name}", f"use {kinds}"
             )
         if type(self.policy.budget).__name__ not in self.budgets:
+            if self.budgets == ("Approximate",):
+                raise InvalidParameter(
+                    "delta", show(self.policy.delta), f"given beside epsilon for {name}", 'write delta="1e-6"'
+                )
             raise InvalidParameter(
                 "policy",
                 str(self.policy.budget),

@@ -109,6 +109,8 @@ def calibrate(epsilon: Fraction, delta: Fraction, categories: int, epochs: int) 
     for wider in range(WIDER):
         sigma = math.ceil(least * (1 + wider / 100) * PER_ONE) / PER_ONE
         found = _least_threshold(sigma, given, claimed, categories, epochs)
+        if best is not None and (found is None or found > best.threshold):
+            break  # noise is too large by now
         if found is not None and (best is None or found < best.threshold):
             best = Selection(sigma, found)
     if best is None:
