@@ -373,7 +373,7 @@ PLANTED: dict[str, tuple[Any, str, str, str]] = {
     ),
     "a failure inside is retried at once": (
         Session, "_push", "if made is None:",
-        "made = made or self._made(pushes, place, single)\n        if made is None:",
+        "made = made or self._made(pushes, place)\n        if made is None:",
     ),
     "a failure inside is retried after opening": (
         Session, "_halt", "self._append(commit)", "raise SessionClosed(BUSY)",

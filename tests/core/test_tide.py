@@ -114,10 +114,8 @@ def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
 
 def finished(mechanism: Tide, session: Session) -> Releases | None:
     """What `finish` says."""
-    return mechanism.smoothed(
-        mechanism.finish(session._queries[0].state, session.step, session._queries[0].draws).revised,
-        unit_of(mechanism),
-    )
+    said = mechanism.finish(session._queries[0].state, session.step, session._queries[0].draws)
+    return None if said is None else mechanism.smoothed(said.revised, unit_of(mechanism))
 
 
 def window_units(log: Log, window: int | None, steps: int) -> list[int]:

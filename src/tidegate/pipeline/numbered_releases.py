@@ -63,6 +63,8 @@ class ReleaseReader:
         Which cells of some steps have no reading, or None; None where no reading is ever missing.
     withholds
         Whether a value without a reading is withheld; not so where released values are sums over steps.
+    explained
+        Whether releases say of what their errors are made: answers ask for it.
     state
         Where to continue; by default before the first commit.
     """
@@ -75,11 +77,12 @@ class ReleaseReader:
         *,
         masks: Masks | None,
         withholds: bool,
+        explained: bool = False,
         state: State | None = None,
     ) -> None:
         self.name, self.scope = name, scope
         self._columns, self._outputs = mechanism.columns, mechanism.outputs
-        self._masks, self._withholds = masks, withholds
+        self._masks, self._withholds, self._explained = masks, withholds, explained
         self._intervals: Fold | None = mechanism.intervals() if hasattr(mechanism, "intervals") else None
         self._revises = bool(getattr(mechanism, "revised", ()))
         found = BEGINNING if state is None else state
@@ -146,7 +149,8 @@ class ReleaseReader:
             self.clip = float(clips[-1])
         if len(releases):
             missing = self._missing(charges.first, charges.last)
-            chunk = replace(Chunk.of_batch(last + 1, releases), units=self.spending.units(charges))
+            made = Chunk.of_batch(last + 1, releases, explained=self._explained)
+            chunk = replace(made, units=self.spending.units(charges))
             if self._revises:
                 pairs = zip(chunk.step.tolist(), chunk.units.tolist(), strict=True)
                 self._spent.update((step, units) for step, units in pairs if units)

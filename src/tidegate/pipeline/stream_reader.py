@@ -85,6 +85,7 @@ class Reading:
             mechanism,
             masks=partial(self.spool.gaps, columns=mechanism.columns) if gappy else None,
             withholds=part.mechanism.statistic == "steps",
+            explained=any(each.answers for each in self.parts.values()),
             state=state,
         )
 

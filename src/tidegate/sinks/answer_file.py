@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.queries.standing import Known, Operator, RatioOfTwo, Row
-from tidegate.releases import Status
+from tidegate.releases import Errors
 from tidegate.sinks.chunks import Chunk
 from tidegate.sinks.errors import SinkError
 from tidegate.sinks.file_writing import earlier_name
@@ -43,8 +43,6 @@ class AnswerFileSink(TextFileSink):
         When a step begins, in words.
     columns
         The number of columns of a released vector.
-    noise
-        "laplace" or "gaussian" where a fresh release is the truth and independent noise of its scale; else None.
     beside
         Another query that the question is about as well.
     """
@@ -58,13 +56,12 @@ class AnswerFileSink(TextFileSink):
         time: Callable[[int], str],
         *,
         columns: int,
-        noise: str | None,
         beside: Beside | None = None,
     ) -> None:
         self._beside = beside
         self._ask, self._time = ask, time
         self._operator = ask()
-        self._columns, self._noise = columns, noise
+        self._columns = columns
         self._fields = (*HEADER, *self._operator.extras)
         self._json = Path(path).suffix != ".csv"
         header = b"" if self._json else _csv([self._fields])
@@ -116,7 +113,7 @@ class AnswerFileSink(TextFileSink):
 
     def _answers(self, chunk: Chunk) -> bytes:
         """The answers at the steps of a chunk; later words on earlier steps are taken in on the way."""
-        found = asked(self._operator, chunk, self._noise, self._beside)
+        found = asked(self._operator, chunk, self._beside)
         rows = [(step, row) for step, answers in found for row in answers]
         return self._written(rows) if rows else b""
 
@@ -145,16 +142,12 @@ class Beside:
     ----------
     chunks
         Its committed releases after a number, in order.
-    noise
-        As for :class:`AnswerFileSink`.
     since
         The steps up to here are left out: one of the two queries was not there yet, or was another one.
     """
 
-    def __init__(
-        self, chunks: Callable[[int], Iterator[Chunk]], noise: str | None, *, since: int = 0
-    ) -> None:
-        self._chunks, self._noise, self.since = chunks, noise, since
+    def __init__(self, chunks: Callable[[int], Iterator[Chunk]], *, since: int = 0) -> None:
+        self._chunks, self.since = chunks, since
         self.begin()
 
     def begin(self) -> None:
@@ -178,12 +171,10 @@ class Beside:
             following = next(self._chunks(self._taken), None)
             if following is None:
                 return
-            self._waiting = read(following, self._noise)
+            self._waiting = read(following)
 
 
-def asked(
-    operator: Operator, chunk: Chunk, noise: str | None, beside: Beside | None = None
-) -> Iterator[tuple[int, list[Row]]]:
+def asked(operator: Operator, chunk: Chunk, beside: Beside | None = None) -> Iterator[tuple[int, list[Row]]]:
     """What a question answers to each release of a chunk, with the release's step; nothing to a later word.
 
     Parameters
@@ -192,10 +183,10 @@ def asked(
         The question, which has been asked of all releases before.
     chunk
         Releases.
-    noise, beside
+    beside
         As for :class:`AnswerFileSink`.
     """
-    for known, first in read(chunk, noise):
+    for known, first in read(chunk):
         if beside is not None and known.step <= beside.since:
             yield known.step, []
         elif first:
@@ -208,16 +199,14 @@ def asked(
             yield known.step, []
 
 
-def read(chunk: Chunk, noise: str | None) -> Iterator[tuple[Known, bool]]:
-    """What each release of a chunk says, and whether it is the first about its step; `noise` as for the sink."""
+def read(chunk: Chunk) -> Iterator[tuple[Known, bool]]:
+    """What each release of a chunk says, and whether it is the first about its step."""
     radius = np.full((len(chunk), 1), np.nan) if chunk.radius is None else chunk.radius
-    factor = {"laplace": 2.0, "gaussian": 1.0}.get(noise or "", 0.0)
     for at, step in enumerate(chunk.step.tolist()):
-        values, scale = chunk.values[at], float(chunk.scale[at])
-        fresh = factor and chunk.status[at] == Status.FRESH and scale > 0
-        variance = np.full(len(values), factor * scale**2 if fresh else np.nan)
-        known = Known(step, values, np.broadcast_to(radius[at], values.shape), variance, scale)
-        yield known, not chunk.revision[at]
+        values = chunk.values[at]
+        errors = None if chunk.errors is None else Errors(*(part[at] for part in chunk.errors))
+        wide = np.broadcast_to(radius[at], values.shape)
+        yield Known(step, values, wide, errors, float(chunk.scale[at])), not chunk.revision[at]
 
 
 def _digits(number: float | int | None) -> float | int | None:

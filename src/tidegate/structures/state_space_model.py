@@ -277,4 +277,5 @@ def estimate(
         begun += [(centre, STEPS), (wild, STEPS)]
     candidates, widths = (np.stack(arrays) for arrays in zip(*begun, strict=True))
     coordinates = SEARCHED if len(structure.frequency) else SEASON
-    return candidates[search(candidates, widths, coordinates, rounds, *rule)]
+    best: Floats = candidates[search(candidates, widths, coordinates, rounds, *rule)]
+    return best

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.config import Config, ConfigError
-from tidegate.pipeline.outputs import independent_noise
 from tidegate.queries.standing import Operator
 from tidegate.sinks.answer_file import asked
 from tidegate.sinks.chunks import Chunk
@@ -79,13 +78,10 @@ class Standing:
         As in ``[[answer]]``.
     operator
         The question, which is asked of all releases in their order.
-    noise
-        The kind of noise, where that of each step is independent.
     """
 
     name: str
     operator: Operator
-    noise: str | None
 
 
 @dataclass
@@ -113,7 +109,7 @@ class Alarms:
                     self._file(chunk, index, alarm.name, self.labels[alarm.column], now, value, alarm.sure)
         for question in self.standing:
             at = question.operator.extras.index("alarm")
-            for index, (_, rows) in enumerate(asked(question.operator, chunk, question.noise)):
+            for index, (_, rows) in enumerate(asked(question.operator, chunk)):
                 for row in rows:
                     raised, certain = bool(row.more[at]), bool(row.more[at + 1])
                     self._file(chunk, index, question.name, row.column, raised, row.value, certain)
@@ -162,8 +158,7 @@ def read_alarms(config: Config, query: str = "", queries: tuple[str, ...] = ()) 
         The name of that query and those of all of them; each alarm then says which query it looks at.
     """
     labels = config.query.answer_labels
-    noise = independent_noise(config)
-    questions = [Standing(answer.name, answer.ask(), noise) for answer in config.answers]
+    questions = [Standing(answer.name, answer.ask()) for answer in config.answers]
     standing = tuple(each for each in questions if "alarm" in each.operator.extras)
     path = config.path.with_suffix(".alarms.toml")
     if not path.exists():

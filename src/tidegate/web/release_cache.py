@@ -106,7 +106,7 @@ class ReleaseCache:
         transcript = self.transcript.after(fresh.first, fresh.step, fresh.revision, answers)
         with self._lock:
             self.transcript = transcript
-            self._append(fresh)
+            self._append(replace(fresh, errors=None))
             self.number, self.step = fresh.last, max(self.step, int(fresh.step.max()))
             while len(self._tail) > 1 and self._cells - _cells(self._tail[0]) >= KEPT_CELLS:
                 self._cells -= _cells(self._tail.popleft())
@@ -130,7 +130,7 @@ class ReleaseCache:
         for chunk in chunks:
             old = chunk[: max(0, number - chunk.first + 1)]
             if len(old):
-                self._append(old)
+                self._append(replace(old, errors=None))
                 self.number, self.step = old.last, max(self.step, int(old.step.max()))
             self.add(chunk)
 

@@ -293,14 +293,14 @@ class Publishing(SharingMechanism):
         assert isinstance(self.dissimilarity, Dissimilarity)
         return self.dissimilarity
 
-    @property
+    @cached_property
     def group_count(self) -> int:
         """How many groups of columns decide for themselves."""
         if self.groups is None:
             return 1
         return self.groups if isinstance(self.groups, int) else len(self.groups)
 
-    @property
+    @cached_property
     def independent(self) -> bool:
         """Whether groups run by themselves, each with the full budget: sound for fixed units only."""
         return self.group_count > 1 and self.policy.mobility == "fixed"
@@ -447,16 +447,13 @@ class Publishing(SharingMechanism):
         return float(Fraction(self.grid))
 
     def hears(self, name: str) -> bool:
-        """Of intrusions, where it is pan-private; one more than was promised is refused."""
-        if name != INTRUSION or not self.pan_private:
-            return False
-        pan_private.check_announced(self)
-        return True
+        """Of intrusions, where they are announced; where one is allowed for that nobody notices, of none."""
+        return name == INTRUSION and self.pan_private == ANNOUNCED
 
     def event(self, state: Any, name: str, step: int, noise: Draws) -> Charges | None:
         """An announced intrusion costs what a publication of the open step costs, once for each step."""
         if not self.hears(name):
-            raise InvalidInput(f"event {name!r} is unknown; a pan-private mechanism knows 'intrusion'.")
+            raise InvalidInput(f"event {name!r} is unknown; only pan_private='announced' knows 'intrusion'.")
         units = pan_private.intruded(self, state, noise)
         return Charges(step, np.array([units], dtype=np.int64)) if units else None
 
@@ -465,7 +462,7 @@ class Publishing(SharingMechanism):
         """What tests share; and the cells of an open step, where there are any."""
         return self.sharing is not None or self.pan_private is not None
 
-    @property
+    @cached_property
     def regroups_every(self) -> int:
         """After how many steps column groups are formed anew; 0: never."""
         formed = isinstance(self.groups, int) and self.group_count > 1
@@ -520,13 +517,13 @@ class Publishing(SharingMechanism):
             draws = noise.bound(state, lambda: [noise.part(f"group {group}: ") for group in groups])
             return column_groups.advance(self.parts, state, rows, first, draws)
         output, spans, every = empty_output(len(rows), self.columns), [NO_SPANS], self.regroups_every
-        length = len(rows) if self.measure.name in BUILT_IN else 1
+        length = 1 if self.steady_constants.measure == GIVEN else len(rows)
         start = 0
         while start < len(rows):
             step, stop = first + start, min(len(rows), start + length)
             if every:
                 stop = min(stop, start + every - (step - 1) % every)
-            part = output.part(slice(start, stop))
+            part = output if stop - start == len(rows) else output.part(slice(start, stop))
             spans.append(self._release(state, rows[start:stop], step, noise, part))
             if every and (first + stop - 1) % every == 0:
                 self._regroup(state.published, first + stop - 1)
