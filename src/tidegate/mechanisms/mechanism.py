@@ -108,7 +108,10 @@ class Mechanism(ABC):
         if type(self.policy.budget).__name__ not in self.budgets:
             if self.budgets == ("Approximate",):
                 raise InvalidParameter(
-                    "delta", show(Fraction(self.policy.delta)), f"given beside epsilon for {name}", 'write delta="1e-6"'
+                    "delta",
+                    show(Fraction(self.policy.delta)),
+                    f"given beside epsilon for {name}",
+                    'write delta="1e-6"',
                 )
             raise InvalidParameter(
                 "policy",
