@@ -24,7 +24,7 @@ from sizes import scaled
 from timing import best, data_file
 
 from tidegate.core.session import Session
-from tidegate.mechanisms import BinaryTree, ClippedSum, Factorization, HybridTree, Uniform
+from tidegate.mechanisms import BinaryTree, ClippedSum, EndlessSum, Factorization, HybridTree, Uniform
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.mechanisms.clipping.clip_parameters import optimise, suggested_lag
 from tidegate.policy import Event
@@ -62,6 +62,7 @@ def speed() -> None:
         "BinaryTree, n = 10⁹, ρ": BinaryTree(concentrated, horizon=10**9),
         "HybridTree": HybridTree(event),
         "Factorization, BLT of 5, n = 10⁷": Factorization(concentrated, horizon=10**7),
+        "EndlessSum": EndlessSum(concentrated),
         "ClippedSum, n = 25·10⁶": ClippedSum(Event(epsilon="1", max_change=1440), horizon=25_000_000),
         "Uniform (every step alone)": Uniform(event),
     }
@@ -114,6 +115,7 @@ def errors(runs: int = scaled(3000, 250)) -> None:
             policy, columns=d, horizon=steps, estimator="plain", branching=5
         ),
         "HybridTree": lambda d: HybridTree(policy, columns=d),
+        "EndlessSum": lambda d: EndlessSum(policy, columns=d),
     }
     for name, make in kinds.items():
         one = make(1)
@@ -249,11 +251,12 @@ def pictures() -> None:
         .scale,
         "hybrid tree (no horizon)": Session(HybridTree(policy)).push_batch(zeros).scale,
         "binary tree, Honaker": Session(BinaryTree(policy, horizon=steps)).push_batch(zeros).scale,
+        "endless sum (no horizon)": Session(EndlessSum(policy)).push_batch(zeros).scale,
         "factorisation, BLT of 5 buffers": Session(Factorization(policy, horizon=steps))
         .push_batch(zeros)
         .scale,
     }
-    colours = ["#aeb6c0", "#d9a441", "#8f6bb0", "#c0504d", "#0b6e8f"]
+    colours = ["#aeb6c0", "#d9a441", "#8f6bb0", "#c0504d", "#3f9b6c", "#0b6e8f"]
     for (label, line), colour in zip(lines.items(), colours, strict=True):
         if "tree" in label:  # trees jump from step to step: their mean over a stretch
             smooth = np.convolve(line, np.ones(128) / 128, mode="valid")

@@ -554,7 +554,7 @@ EXPERIMENTS = [
         "cut at 0. Hierarchies are binary trees over up to 64 columns, judged at their leaves. Window sums are over 24 "
         "steps. Tide is this library's own mechanism, and its defaults were settled while looking at some of these "
         "streams, which those of the others were not. Not here: mechanisms that need another policy or budget ("
-        "Swellfish, Factorization), Blocks, which wraps another mechanism, and ClippedSum, which "
+        "Swellfish, Factorization, EndlessSum), Blocks, which wraps another mechanism, and ClippedSum, which "
         f"{ELSEWHERE['ClippedSum']} ClippedAverage, ClippedDecay and ClippedHistogram release other statistics of such "
         "observations.",
     ),

@@ -14,6 +14,7 @@ from tidegate.mechanisms.clipping.clipped_decay import ClippedDecay
 from tidegate.mechanisms.clipping.clipped_histogram import ClippedHistogram
 from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.counters.endless_sum import EndlessSum
 from tidegate.mechanisms.counters.factorization import Factorization
 from tidegate.mechanisms.counters.hybrid_tree import HybridTree
 from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
@@ -148,6 +149,8 @@ def shipped() -> list[Shipped]:
         Shipped("SlidingWindowTree", SlidingWindowTree(one, window=3, estimator="plain"), 4),
         Shipped("Factorization", Factorization(Event(rho="1/2"), horizon=4, method="square-root"), 4),
         Shipped("Factorization, BLT", Factorization(Event(rho="1/2"), horizon=4), 3),
+        Shipped("EndlessSum", EndlessSum(Event(rho="1/2")), 4),
+        Shipped("EndlessSum, w = 3", EndlessSum(WEvent(rho="1/2", window=3)), 5),
         Shipped(
             "OptStream",
             OptStream(WEvent(epsilon="2", window=4), samples=2, features=(whole_period(4),), noise="laplace"),

@@ -16,6 +16,7 @@ from tidegate.core.session import Session
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidInput
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.counters.endless_sum import EndlessSum
 from tidegate.mechanisms.counters.factorization import Factorization
 from tidegate.mechanisms.counters.hybrid_tree import HybridTree
 from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
@@ -33,6 +34,7 @@ COUNTERS: dict[str, Any] = {
     "sliding": SlidingWindowTree(RHO, columns=2, window=6),
     "blt": Factorization(RHO, columns=2, horizon=5000, buffers=3),
     "banded": Factorization(RHO, columns=2, horizon=5000, method="banded", bands=16),
+    "endless": EndlessSum(RHO, columns=2),
 }
 DECAYED: dict[str, Any] = {
     "sliding": COUNTERS["sliding"],
@@ -55,7 +57,7 @@ def pushed(mechanism: Any, steps: list[int], rows: Any) -> Any:
     return np.concatenate([np.column_stack([each.values, each.scale]) for each in found])
 
 
-@pytest.mark.parametrize("name", ["binary", "hybrid", "blt", "banded"])
+@pytest.mark.parametrize("name", ["binary", "hybrid", "blt", "banded", "endless"])
 def test_running_sums_do_not_count_steps_that_are_passed_over(name: str) -> None:
     """Errors are those of the steps that were pushed; noise is found by steps in a factorisation."""
     gaps, dense = [*range(1, 8), *range(300, 323)], list(range(1, 31))

@@ -213,7 +213,7 @@ def test_refusals_name_the_remedy():
         Factorization(Event(epsilon="1"), horizon=10)
     with pytest.raises(InvalidParameter, match="cannot be split"):
         Factorization(WEvent(epsilon="1", delta="1e-6", window=3), horizon=10)
-    with pytest.raises(InvalidParameter, match="HybridTree"):
+    with pytest.raises(InvalidParameter, match="EndlessSum"):
         Factorization(Event(rho="1"))
     with pytest.raises(InvalidParameter, match="method"):
         Factorization(Event(rho="1"), horizon=10, method="fft")
@@ -224,7 +224,7 @@ def test_refusals_name_the_remedy():
     with pytest.raises(InvalidParameter, match="coarser grid"):
         Factorization(Event(rho="1/1000000", max_change=2**50), horizon=10)
     session = Session(Factorization(Event(rho="1"), horizon=10))
-    with pytest.raises(InvalidInput, match="HybridTree"):
+    with pytest.raises(InvalidInput, match="EndlessSum"):
         session.push_batch([1] * 11)
     assert session.step == 0
 

@@ -28,6 +28,8 @@ __all__ = [
     "ClippedDecay",
     "ClippedHistogram",
     "ClippedSum",
+    "Discover",
+    "EndlessSum",
     "Factorization",
     "Fast",
     "Fourier",
@@ -57,9 +59,11 @@ if TYPE_CHECKING:
     from tidegate.mechanisms.clipping.clipped_histogram import ClippedHistogram as ClippedHistogram
     from tidegate.mechanisms.clipping.clipped_sum import ClippedSum as ClippedSum
     from tidegate.mechanisms.counters.binary_tree import BinaryTree as BinaryTree
+    from tidegate.mechanisms.counters.endless_sum import EndlessSum as EndlessSum
     from tidegate.mechanisms.counters.factorization import Factorization as Factorization
     from tidegate.mechanisms.counters.hybrid_tree import HybridTree as HybridTree
     from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree as SlidingWindowTree
+    from tidegate.mechanisms.discovery.discover import Discover as Discover
     from tidegate.mechanisms.optstream.fourier import Fourier as Fourier
     from tidegate.mechanisms.optstream.hierarchical_opt_stream import (
         HierarchicalOptStream as HierarchicalOptStream,

@@ -9,6 +9,8 @@ from typing import ClassVar
 from tests.audit.zoo.animal import Animal
 
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
+from tidegate.mechanisms.counters.endless_design import Phase
+from tidegate.mechanisms.counters.endless_sum import EndlessSum
 from tidegate.mechanisms.counters.factorization import Factorization
 from tidegate.mechanisms.counters.hybrid_tree import HybridTree
 from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
@@ -77,6 +79,22 @@ class FactorizationOfOneStep(Factorization):
         return alone.sigma
 
 
+class ThinEndlessSum(EndlessSum):
+    """A norm of C that is too small."""
+
+    def sigma_of(self, phase: Phase) -> float:
+        """Too small."""
+        return super().sigma_of(phase) / 2.0
+
+
+class EndlessSumOfOneStep(EndlessSum):
+    """The largest norm of one column of C, where w of them may change together."""
+
+    def sigma_of(self, phase: Phase) -> float:
+        """Of event level."""
+        return super().sigma_of(phase) / self.policy.steps_charged
+
+
 def animals() -> list[Animal]:
     """All of them."""
     one, rho = Event(epsilon="1"), Event(rho="1/2")
@@ -96,4 +114,8 @@ def animals() -> list[Animal]:
         Animal("factorization of one step", "one column's norm, claimed for windows of two",
                lambda: FactorizationOfOneStep(WEvent(rho="1/2", window=2), horizon=4, method="square-root"),
                3.0, steps=4),
+        Animal("endless sum with half of its norm", "a quarter of the variance",
+               lambda: ThinEndlessSum(rho), 4.0, steps=3),
+        Animal("endless sum of one step", "one column's norm, claimed for windows of three",
+               lambda: EndlessSumOfOneStep(WEvent(rho="1/2", window=3)), 9.0, steps=4),
     ]  # fmt: skip

@@ -346,7 +346,7 @@ class ClippedSum(Mechanism):
 
     def public(self, state: State, first: int, count: int) -> Charges:
         """Every step costs the same, for at most `horizon` of them."""
-        refuse_beyond(self.length, int(state.numbers[PUSHED]), count)
+        refuse_beyond(self.length, int(state.numbers[PUSHED]), count, "HybridTree")
         return Charges(first, np.ones(count, dtype=np.int64))
 
     def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:

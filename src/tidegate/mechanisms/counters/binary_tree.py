@@ -95,10 +95,15 @@ class BinaryTree(TreeCounter):
                 "horizon",
                 None,
                 "the number of steps of the stream",
-                "give one, or use HybridTree on an endless stream",
+                f"give one, or use {self.endless} on an endless stream",
             )
         object.__setattr__(self, "horizon", whole("horizon", horizon, most=self.policy.horizon or LONGEST))
         prepare(self.scale)  # refuses, while nothing is charged, what noise could not be drawn for
+
+    @property
+    def endless(self) -> str:
+        """What counts without a horizon under such a budget."""
+        return "EndlessSum" if self._gaussian else "HybridTree"
 
     @property
     def long_run(self) -> int:
@@ -127,7 +132,7 @@ class BinaryTree(TreeCounter):
 
     def public(self, state: State, first: int, count: int) -> Charges:
         """Every step costs the same, and the tree has `horizon` leaves."""
-        refuse_beyond(self.length, state.trees.step, count)
+        refuse_beyond(self.length, state.trees.step, count, self.endless)
         return super().public(state, first, count)
 
     @classmethod

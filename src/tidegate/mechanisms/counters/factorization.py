@@ -358,7 +358,8 @@ class Factorization(Mechanism):
     def public(self, state: BltState | BandState, first: int, count: int) -> Charges:
         """Every step costs the same, and `horizon` of them can be measured."""
         if count:
-            refuse_beyond(self.length, int(state.numbers[OWN]) + self._passed(state, first), count)
+            measured = int(state.numbers[OWN]) + self._passed(state, first)
+            refuse_beyond(self.length, measured, count, "EndlessSum")
         return Charges(first, np.ones(count, dtype=np.int64))
 
     def _passed(self, state: BltState | BandState, first: int) -> int:

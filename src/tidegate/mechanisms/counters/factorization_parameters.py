@@ -29,7 +29,7 @@ def check(mechanism: Factorization) -> None:
     horizon = mechanism.horizon if mechanism.horizon is not None else mechanism.policy.horizon
     if horizon is None:
         raise InvalidParameter(
-            "horizon", None, "the number of steps", "give one, or use HybridTree on an endless stream"
+            "horizon", None, "the number of steps", "give one, or use EndlessSum on an endless stream"
         )
     most = min(mechanism.policy.horizon or LONGEST[mechanism.method], LONGEST[mechanism.method])
     put(mechanism, "horizon", whole("horizon", horizon, most=most))

@@ -461,10 +461,10 @@ def every_step(first: int, values: Floats, deviations: Floats) -> Output:
     )
 
 
-def refuse_beyond(horizon: int, step: int, steps: int) -> None:
-    """Refuse what exceeds a counter's horizon, before anything is charged."""
+def refuse_beyond(horizon: int, step: int, steps: int, endless: str) -> None:
+    """Refuse what exceeds a counter's horizon, before anything is charged; `endless` has a longer one."""
     if step + steps > horizon:
         raise InvalidInput(
             f"the counter was built for {horizon} steps and {steps} more would make {step + steps}; nothing was "
-            "charged: open a stream with a longer horizon, or use HybridTree, which has none."
+            f"charged: open a stream with a longer horizon, or use {endless}."
         )
