@@ -1,4 +1,4 @@
-"""Who is told that kernels are compiled: on first use only, and the next process finds them on the disk."""
+"""The notice that kernels are compiled: at the first use only, because the next process finds them on disk."""
 
 from __future__ import annotations
 
