@@ -43,7 +43,7 @@ SUBSET = (
     "tests/policy/test_policy.py",
     "tests/config/test_reader.py",
     "tests/ingest/test_contributions.py",
-    "tests/ingest/test_several.py",
+    "tests/ingest/test_combined_query.py",
     "tests/queries/test_forecast.py",
     "tests/queries/test_hierarchy.py",
     "tests/core/test_logs.py",

@@ -31,6 +31,31 @@ class NoiseLaw(Protocol):
         """Half the width of the interval that holds the noise with a probability."""
 
 
+class Errors(NamedTuple):
+    """Of what the errors of released values are made, T × d each: what sums and means of steps need to know.
+
+    The error of a step has three parts: its own, which no other step has; a shared one, which may be correlated with
+    that of the step before; and a lasting one, which has the same sign at all steps.
+
+    Attributes
+    ----------
+    own
+        The variance of its own part, which is not in the released value: the scatter of a count around its level.
+    shared
+        The variance of what is in the released value: the noise of a measurement, which later steps may repeat, or of a
+        level that is tracked.
+    carry
+        The correlation of the shared part with that of the step before; 0 where it begins anew.
+    lasting
+        The square of the lasting part: a trend that is followed late, a level that is too small to be seen.
+    """
+
+    own: Values
+    shared: Values
+    carry: Values
+    lasting: Values
+
+
 class Radii:
     """Half the widths of the intervals of releases, worked out when they are asked for, and once.
 
@@ -59,6 +84,10 @@ class Radii:
         if found is None:
             found = self._known[confidence] = self._work_out(confidence)
         return found
+
+    def errors(self) -> Errors | None:
+        """Of what the errors are made, where that is known."""
+        return None
 
     def rows(self, part: int | slice) -> Radii:
         """Those of one step, or of some."""

@@ -140,8 +140,8 @@ def records(data: bytes) -> None:
     """
     from tidegate.errors import TidegateError
     from tidegate.ingest import Columns, Intake, Query, Schema, Steps, open_source
+    from tidegate.ingest.combined_query import read_rows
     from tidegate.ingest.schema import TextUnits
-    from tidegate.ingest.several import read_rows
     from tidegate.ingest.sources.text import CsvDialect, JsonDialect, message_records
     from tidegate.ingest.times import TimeReader
 

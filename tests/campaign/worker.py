@@ -33,7 +33,13 @@ from tidegate.policy import WEvent
 from tidegate.testing.entropy import fixed_entropy
 
 MODULES = (
-    *("psycopg", "paho.mqtt.client", "confluent_kafka", "tidegate.pipeline", "tidegate.ingest.several"),
+    *(
+        "psycopg",
+        "paho.mqtt.client",
+        "confluent_kafka",
+        "tidegate.pipeline",
+        "tidegate.ingest.combined_query",
+    ),
     *("tidegate.sinks.factory", "tidegate.ingest.sources.mqtt", "tidegate.ingest.sources.kafka"),
     *("tidegate.ingest.sources.postgres", "tidegate.sinks.mqtt", "tidegate.sinks.kafka"),
     "tidegate.sinks.postgres",

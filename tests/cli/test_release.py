@@ -145,7 +145,7 @@ def test_live_view_shows_released_values_only(tmp_path: Path) -> None:
     """Steps, the window's budget, the last releases and the lag."""
     from rich.console import Console
 
-    from tidegate.cli.live import View
+    from tidegate.cli.live_view import View
     from tidegate.pipeline import open_pipeline
 
     write_events(tmp_path)
@@ -175,16 +175,16 @@ def test_live_view_shows_released_values_only(tmp_path: Path) -> None:
 
 def test_a_stream_that_fails_on_a_terminal_says_why(tmp_path: Path) -> None:
     """The live view does not put an error of its own in the place of the stream's."""
-    from tidegate.cli.live import View, Watchers
+    from tidegate.cli.live_view import Observers, View
     from tidegate.pipeline.errors import LogUnavailable
-    from tidegate.pipeline.status import Pulse
+    from tidegate.pipeline.status import StatusReporter
 
     write_events(tmp_path)
     config = settings(tmp_path)
-    watchers = Watchers({config.name: View(config, live=True)})
+    observers = Observers({config.name: View(config, live=True)})
     with (
         pytest.raises(LogUnavailable, match="is locked"),
-        watchers.of(Pulse(config, live=False)),
+        observers.of(StatusReporter(config, live=False)),
     ):
         raise LogUnavailable("the ledger is locked.")
 

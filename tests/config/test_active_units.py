@@ -15,7 +15,7 @@ from tidegate.report.card import card_of_all
 from tidegate.report.registry import _unit_details
 from tidegate.report.truth import true_values
 from tidegate.report.wording import Words
-from tidegate.web.reading import window_of
+from tidegate.web.public_routes import window_of
 
 TEXT = """
 [source]

@@ -47,8 +47,8 @@ from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
-from tidegate.pipeline import losses as export
-from tidegate.pipeline.losses import ExportFailed, Loss, dp_events, loss_distribution, losses, windows
+from tidegate.pipeline import charge_export as export
+from tidegate.pipeline.charge_export import ExportFailed, Loss, dp_events, loss_distribution, losses, windows
 from tidegate.releases import Status
 
 MOVED: dict[Any, Any] = {

@@ -193,7 +193,7 @@ def test_what_is_not_allowed_is_refused() -> None:
     """An intrusion that was not promised, an unknown event, a step that is open or not."""
     single, announced = (mechanism_of(BudgetAbsorption, form) for form in ("single", "announced"))
     noise = Draws(current())
-    with pytest.raises(InvalidInput, match="at most one intrusion"):
+    with pytest.raises(InvalidInput, match="announced"):
         single.event(single.begin(1), "intrusion", 1, noise)
     with pytest.raises(InvalidInput, match="unknown"):
         announced.event(announced.begin(1), "rain", 1, noise)

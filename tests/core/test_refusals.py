@@ -21,7 +21,7 @@ from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
-from tidegate.pipeline.refusals import explain_refusal
+from tidegate.pipeline.refusal_details import explain_refusal
 from tidegate.policy import Secret, Specification
 
 

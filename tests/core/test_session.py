@@ -33,7 +33,7 @@ from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
-from tidegate.pipeline.spending import window_units
+from tidegate.pipeline.window_spending import window_units
 from tidegate.releases import Status
 
 W = 4
@@ -790,8 +790,6 @@ class Hooked(Uniform):
 
     def hears(self, name: str) -> bool:
         """Of all events but one."""
-        if name == "refused":
-            raise InvalidInput("this must not happen.")
         return name != "rain"
 
     def event(self, state: Any, name: str, step: int, noise: Draws) -> Charges | None:
@@ -889,7 +887,7 @@ def test_an_event_behind_the_horizon_is_refused_in_public() -> None:
     assert not session.closed
 
 
-@pytest.mark.parametrize("name", ["rain", "refused", "\udc80", 7, None])
+@pytest.mark.parametrize("name", ["rain", "\udc80", 7, None])
 def test_an_event_that_nobody_knows_is_refused_in_public(name: Any) -> None:
     """Nothing is charged and nothing is silent: the session stays open. Queries that do not know it are left alone."""
     log = MemoryLog()
@@ -911,9 +909,22 @@ def test_an_event_that_nobody_knows_is_refused_in_public(name: Any) -> None:
 def test_an_intrusion_that_was_not_promised_halts_nothing(form: str | None) -> None:
     """Of a mechanism that is not pan-private, or allows for one that nobody notices."""
     session = Session(BudgetAbsorption(tg.WEvent(epsilon="2", window=W), pan_private=form))
-    with pytest.raises(InvalidInput, match="one intrusion" if form else "no query"):
+    with pytest.raises(InvalidInput, match="no query"):
         session.event("intrusion")
     assert not session.closed
+
+
+def test_an_announced_intrusion_concerns_those_that_announce_them() -> None:
+    """And leaves others of the session as they are."""
+    policy, log = tg.WEvent(epsilon="2", window=W), MemoryLog()
+    forms = {"announced": "announced", "single": "single", "none": None}
+    queries = {name: BudgetAbsorption(policy, pan_private=form) for name, form in forms.items()}
+    session = Session(queries, log, shares=dict.fromkeys(queries, "1/3"))
+    session.push({name: [3] for name in queries})
+    session.event("intrusion")
+    found = session.push({name: [3] for name in queries})
+    assert all(each.status != Status.SILENT for each in found.values())
+    assert verify(log.rows()).ok
 
 
 def test_an_event_counts_where_its_step_is_passed_over() -> None:

@@ -22,7 +22,7 @@ from tidegate.ingest import blocks as blocks_module
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.pipeline import open_pipeline, pipeline
 from tidegate.pipeline.backup import back_up, restore, verify_log
-from tidegate.pipeline.heads import check_heads, head_of, read_head
+from tidegate.pipeline.log_heads import check_heads, head_of, read_head
 from tidegate.pipeline.logs import rows_of
 from tidegate.pipeline.receipts import LogIsOlder
 from tidegate.sinks.errors import AnotherStream, SinkError, SinkUnavailable
@@ -286,7 +286,7 @@ def test_a_backup_has_no_secrets_and_is_restored_with_silent_steps(stream: Queri
     database.close()
     receipt = read_head(str(tmp_path / "out.csv.receipt"))
     log.unlink()
-    with pytest.raises(LogIsOlder, match="has forgotten"):
+    with pytest.raises(LogIsOlder, match="lacks charges"):
         restore(tmp_path / "older.db", log, [receipt])
     restore(backup, log, [receipt])
     assert release(stream).step == 40

@@ -15,7 +15,7 @@ from tests.pipeline.streams import places, release, settings
 from tidegate.core.errors import LogDamaged
 from tidegate.ingest import blocks as blocks_module
 from tidegate.pipeline import read_stream
-from tidegate.pipeline.published import (
+from tidegate.pipeline.public_account import (
     Transcript,
     check_published,
     published_head,

@@ -18,7 +18,7 @@ from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.pipeline import open_pipeline
 from tidegate.pipeline.amend import amend
 from tidegate.pipeline.backup import back_up, restore
-from tidegate.pipeline.heads import check_heads, head_of, read_head
+from tidegate.pipeline.log_heads import check_heads, head_of, read_head
 from tidegate.pipeline.logs import rows_of
 from tidegate.pipeline.receipts import LogIsOlder, parsed
 from tidegate.sinks.errors import AnotherStream
@@ -296,7 +296,7 @@ def published(found: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("receipts", [False, True], ids=["ledger lost", "ledger and receipts lost"])
 @pytest.mark.parametrize("order", [("first", "second", "third"), ("third", "first", "second")])
-def test_all_queries_begin_anew_together(many: Place, receipts: bool, order: tuple[str, ...]) -> None:
+def test_all_queries_begin_a_new_stream_together(many: Place, receipts: bool, order: tuple[str, ...]) -> None:
     """Also where one of them has no output yet; without the flag, or with a source that fails, nothing changes."""
     released(several(many, "first", "second"))
     lose(many.folder, receipts=receipts)

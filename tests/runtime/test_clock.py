@@ -14,7 +14,7 @@ from tidegate.cli import main
 from tidegate.config import Config
 from tidegate.config.errors import ConfigError
 from tidegate.ingest import Steps
-from tidegate.pipeline.clock import ClockRefused, check_clock
+from tidegate.pipeline.clock_check import ClockRefused, check_clock
 
 BEGIN = datetime.datetime(2026, 3, 2, tzinfo=datetime.UTC).timestamp() - 3600  # midnight in Berlin
 YEARS = 10 * 365 * 86400

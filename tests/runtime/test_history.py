@@ -15,7 +15,7 @@ from tidegate.cli import main
 from tidegate.ingest import blocks as blocks_module
 from tidegate.pipeline import open_pipeline, read_stream
 from tidegate.pipeline.amend import amend
-from tidegate.pipeline.history import Recorded, ended_scopes, rebuilt
+from tidegate.pipeline.earlier_releases import Recorded, ended_scopes, rebuilt
 from tidegate.releases import Status
 from tidegate.report.numbers import write_table
 from tidegate.report.report import released_numbers, write_report

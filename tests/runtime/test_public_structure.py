@@ -338,7 +338,7 @@ def test_messages_of_a_broker_leave_no_trace(tmp_path: Path, broker: Any) -> Non
     for turn, (events, moments) in enumerate(COURSES):
         queries = prepare(tmp_path, f"{broker.url}/hall{turn}/#", LATE)
         from_a_broker(queries, events, moments, partial(publish, broker.port, topic=b"hall%d/x" % turn))
-        surfaces.append(public.surface(queries, live=True, fixed=False))
+        surfaces.append(public.surface(queries, live=True))
     assert differing(*surfaces) == {}
 
 

@@ -17,9 +17,9 @@ from tidegate.cli import main
 from tidegate.config import Queries, parse_queries, read_queries
 from tidegate.config.document import SEVERAL
 from tidegate.core.errors import LogMismatch
-from tidegate.ingest.keeping import packed
+from tidegate.ingest.checkpoint import packed
+from tidegate.ingest.combined_query import read_rows
 from tidegate.ingest.schema import TextUnits
-from tidegate.ingest.several import read_rows
 from tidegate.ingest.times import TimeReader
 from tidegate.pipeline import open_pipeline
 from tidegate.pipeline.amend import Planned, amend

@@ -17,8 +17,8 @@ from tidegate.cli import main
 from tidegate.config.queries import Queries, one, parse_queries
 from tidegate.core.errors import LogDamaged, LogMismatch
 from tidegate.pipeline.amend import amend
-from tidegate.pipeline.published import COLUMNS, check_published, published_head
-from tidegate.web import Service, board
+from tidegate.pipeline.public_account import COLUMNS, check_published, published_head
+from tidegate.web import Service, release_cache
 
 Account = tuple[str, Service, Path]
 
@@ -197,7 +197,7 @@ def test_a_log_with_archives_is_published_from_its_first_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], queries: int
 ) -> None:
     """What is archived is read from the archives: rows, releases, and what windows have spent."""
-    monkeypatch.setattr(board, "KEPT_CELLS", 1)  # readers are answered from disk
+    monkeypatch.setattr(release_cache, "KEPT_CELLS", 1)  # readers are answered from disk
     write_events(tmp_path)
     (tmp_path / "archives").mkdir()
     text = TEXT.format(folder=tmp_path)

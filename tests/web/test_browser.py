@@ -15,7 +15,7 @@ from tests.web.browser import chromium as chromium
 from tests.web.browser import serious_findings
 from tests.web.helpers import finite, in_two_queries, served, settled
 from tests.web.test_killed import Killable, Producer
-from tests.web.test_sending import posted_text
+from tests.web.test_producer_routes import posted_text
 
 from tidegate.web.tokens import Tokens
 from waiting import LIMIT, until

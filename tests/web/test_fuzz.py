@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies
 from hypothesis.errors import Unsatisfiable
 from tests.web.helpers import in_two_queries, served
-from tests.web.test_sending import NDJSON, posted_text, record
+from tests.web.test_producer_routes import NDJSON, posted_text, record
 
 from tidegate.config import parse_queries
 from tidegate.web import Service

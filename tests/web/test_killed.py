@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.web.helpers import in_two_queries, verified
-from tests.web.test_sending import NDJSON, posted_text, record
+from tests.web.test_producer_routes import NDJSON, posted_text, record
 
 from tidegate.web.tokens import Tokens
 from waiting import LIMIT, until

@@ -10,7 +10,7 @@ from tests.web.helpers import live_text, served, write_events
 from tests.web.test_account import fetched
 
 from tidegate.config import parse_config
-from tidegate.pipeline.published import check_published
+from tidegate.pipeline.public_account import check_published
 from waiting import until
 
 

@@ -10,7 +10,7 @@ import httpx
 import polars as pl
 import pytest
 from tests.web.helpers import served, settled, two_queries, verified
-from tests.web.test_reading import numbers
+from tests.web.test_public_routes import numbers
 
 from tidegate.cli import main
 from tidegate.config import ConfigError, parse_queries

@@ -99,7 +99,7 @@ def run_demo(out: Path, weeks: int, epsilon: str, window: int, *, quiet: bool) -
         rival = open_session(plain).push_batch(counts)
 
         begin("writing files and the picture")
-        from tidegate.cli.pictures import draw_demo
+        from tidegate.cli.demo_picture import draw_demo
 
         _write(events, releases, files["campus_events.parquet"], files["released.csv"])
         draw_demo(events, counts, releases, policy, files["demo.png"])

@@ -68,7 +68,7 @@ def _checked(
     from dataclasses import replace
 
     from tidegate.core.errors import LogDamaged
-    from tidegate.pipeline.published import Seen, check_published
+    from tidegate.pipeline.public_account import Seen, check_published
 
     found: list[tuple[str, dict[str, Any]]] = []
     chain: list[Seen] = []  # the charges that the queries before have, without their releases

@@ -25,7 +25,7 @@ from tidegate.config.keys import (
 )
 from tidegate.config.secrets import expanded
 from tidegate.config.withhold import Withhold
-from tidegate.ingest import Intake, Query, Schema, Several, Steps, open_source
+from tidegate.ingest import CombinedQuery, Intake, Query, Schema, Steps, open_source
 from tidegate.ingest.editions import EditionsIntake
 from tidegate.ingest.query import MISSING
 from tidegate.mechanisms import Mechanism
@@ -190,7 +190,7 @@ class Config:
         follow: bool | None = None,
         clock: Callable[[], float] | None = None,
         once: bool = False,
-        counted: Query | Several | None = None,
+        counted: Query | CombinedQuery | None = None,
         earlier: Sequence[Steps] = (),
     ) -> Intake:
         """The intake of this stream, from the beginning or from a committed position; `once` as in :class:`Intake`.

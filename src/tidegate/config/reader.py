@@ -16,7 +16,6 @@ from zoneinfo import ZoneInfo
 
 from tidegate.config.config import Config
 from tidegate.config.errors import ConfigError
-from tidegate.config.exceptions import DECAYS, NO_STREAMS, REFUSED, TABLES, policy_of_a_block
 from tidegate.config.keys import (
     OPEN,
     REPEATED,
@@ -29,12 +28,13 @@ from tidegate.config.keys import (
     required,
 )
 from tidegate.config.secrets import holds_secret
+from tidegate.config.unsupported import DECAYS, NO_STREAMS, REFUSED, TABLES, policy_of_a_block
 from tidegate.config.withhold import read_withhold
 from tidegate.errors import InvalidInput, InvalidParameter, TidegateError
 from tidegate.exact import exact, whole
 from tidegate.ingest import Columns, Intervals, Query, Schema, Steps
 from tidegate.ingest.columns import MOST
-from tidegate.ingest.learning import LARGEST_VALUE, Learning, Learnt
+from tidegate.ingest.learned_clip import LARGEST_VALUE, Learning, Learnt
 from tidegate.ingest.levels import LEAVES, NODES, Levels, better_measured, hierarchy_of, read_links
 from tidegate.ingest.lookup import Lookup, read_lookup
 from tidegate.ingest.quantiles import METHODS, Range, best_method, parts_over, tree_over
@@ -212,8 +212,8 @@ class FileReader:
 
     def interpret(self, found: dict[str, Any]) -> Config:
         """A configuration with one query."""
-        from tidegate.config.answers import read_answers
-        from tidegate.config.places import check_places
+        from tidegate.config.answer_reader import read_answers
+        from tidegate.config.file_conflicts import check_places
 
         config = self.build(*self.sections(found))
         config = replace(config, answers=read_answers(self, found, config))

@@ -218,7 +218,7 @@ class HandlesEvents(Protocol):
     """A mechanism with announced public events, for example an intrusion."""
 
     def hears(self, name: str) -> bool:
-        """Whether an event of this name concerns it; one that must not happen is refused here, in public."""
+        """Whether an event of this name concerns it: a function of public configuration."""
 
     def event(self, state: State, name: str, step: int, noise: Draws) -> Charges | None:
         """Change the state. `step` is the one in progress, the next to be pushed.

@@ -710,7 +710,7 @@ class Session:
             ]
             if not handling:
                 raise InvalidInput(
-                    "no query of this session knows this event; name one that a mechanism knows."
+                    "no query of this session hears of this event; name one that a mechanism knows."
                 )
             for query in handling:
                 query.check_step()

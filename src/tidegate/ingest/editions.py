@@ -16,8 +16,8 @@ import polars as pl
 from tidegate.clock.steps import Steps
 from tidegate.ingest.aggregate import Matrix
 from tidegate.ingest.blocks import Cutter, StepBlock, block_steps
-from tidegate.ingest.held import Held, Rows
 from tidegate.ingest.intake import Intake
+from tidegate.ingest.pending_rows import PendingRows, Rows
 from tidegate.ingest.sources.source import EventBatch, Position
 
 
@@ -79,7 +79,7 @@ class EditionsIntake(Intake):
         waiting = [edition.due for edition in self.earlier if edition.next_step <= self._end]
         return min([super()._due(), *waiting])
 
-    def _close(self, held: Held, now: float, end: int, after: Position | None) -> Iterator[StepBlock]:
+    def _close(self, held: PendingRows, now: float, end: int, after: Position | None) -> Iterator[StepBlock]:
         """All steps that are due, in the order in which the clock has closed them, however late it is."""
         waiting: list[tuple[Edition, int, Iterator[StepBlock]]] = []
         for edition in self.earlier:

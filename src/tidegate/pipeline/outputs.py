@@ -10,11 +10,10 @@ from typing import Any
 
 from tidegate.config import Config
 from tidegate.errors import InvalidParameter
-from tidegate.noise import Law
 from tidegate.pipeline.delivery import SinkState
 from tidegate.pipeline.receipts import ENDING
 from tidegate.sinks import Sink, open_sink
-from tidegate.sinks.answers import AnswerFileSink, Beside
+from tidegate.sinks.answer_file import AnswerFileSink, Beside
 from tidegate.sinks.chunks import Chunk
 from tidegate.sinks.errors import SinkError
 from tidegate.sinks.layout import Layout
@@ -158,9 +157,9 @@ def answer_sinks(
     def beside(name: str | None) -> Beside | None:
         if name is None:
             return None
-        other, read_after = all_queries[name]
+        _, read_after = all_queries[name]
         begin = max(since[config.name], since[name])
-        return Beside(read_after, independent_noise(other), since=begin)
+        return Beside(read_after, since=begin)
 
     return [
         AnswerFileSink(
@@ -168,17 +167,10 @@ def answer_sinks(
             answer.ask,
             layout.time,
             columns=config.mechanism.outputs,
-            noise=independent_noise(config),
             beside=beside(answer.beside),
         )
         for answer in config.answers
     ]
-
-
-def independent_noise(config: Config) -> str | None:
-    """The kind of a mechanism's noise where that of each step is independent of all others; else None."""
-    law = config.mechanism.law
-    return law.kind if isinstance(law, Law) and not config.mechanism.shares_noise else None
 
 
 def receipt_path(config: Config, sink: Sink, log: Path | None, *, listed: bool) -> Path:

@@ -21,7 +21,7 @@ from tidegate.policy import Approximate, Budget, ZeroConcentrated
 from tidegate.report.learnt import learnt_clip, released_by
 from tidegate.report.wording import Words, budget_in_words, title_of_all
 from tidegate.sinks.errors import SinkError
-from tidegate.sinks.files import check_earlier
+from tidegate.sinks.file_writing import check_earlier
 from tidegate.version import __version__
 
 NOT_STATED = "not stated"

@@ -11,7 +11,7 @@ from tidegate.mechanisms import Mechanism
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.pipeline.errors import LogUnavailable
 from tidegate.pipeline.logs import log_exists
-from tidegate.pipeline.reading import read_stream
+from tidegate.pipeline.stream_reader import read_stream
 from tidegate.policy import Policy
 
 

@@ -21,7 +21,7 @@ from tidegate.errors import InvalidInput, InvalidParameter, without_secrets
 from tidegate.exact import show
 from tidegate.naming import listed
 from tidegate.pipeline.logs import LogReader, log_exists
-from tidegate.pipeline.reading import books_of, history_of
+from tidegate.pipeline.stream_reader import books_of, history_of
 from tidegate.policy import Approximate, Budget, Guarantee, Pure, Swellfish, User, ZeroConcentrated
 from tidegate.report.accuracy import step_seconds
 from tidegate.report.card import DELTA, budget_with_epsilon, epsilon_of
@@ -29,7 +29,7 @@ from tidegate.report.explanation import explain, published
 from tidegate.report.learnt import released_by
 from tidegate.report.wording import Words, several
 from tidegate.sinks.errors import SinkError
-from tidegate.sinks.files import check_earlier
+from tidegate.sinks.file_writing import check_earlier
 from tidegate.version import __version__
 
 NEEDED = (

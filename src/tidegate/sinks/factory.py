@@ -8,8 +8,8 @@ from tidegate.errors import InvalidParameter, check_scheme
 from tidegate.servers.kafka import is_topic
 from tidegate.servers.postgres import SCHEMES as POSTGRES
 from tidegate.servers.postgres import is_table
+from tidegate.sinks.latest_revision import NewestFileSink, NewestOutputSink
 from tidegate.sinks.layout import Layout
-from tidegate.sinks.newest import NewestFileSink, NewestOutputSink
 from tidegate.sinks.parquet import ParquetFileSink, ParquetFolderSink, parquet_bytes
 from tidegate.sinks.sink import Sink
 from tidegate.sinks.text import StandardOutputSink, TextFileSink

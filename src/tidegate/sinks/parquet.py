@@ -10,7 +10,7 @@ import polars as pl
 
 from tidegate.sinks.chunks import Chunk, joined
 from tidegate.sinks.errors import SinkError
-from tidegate.sinks.files import replacing
+from tidegate.sinks.file_writing import replacing
 from tidegate.sinks.layout import Layout
 from tidegate.sinks.sink import FileSink, Position, not_written
 

@@ -31,10 +31,10 @@ import polars as pl
 
 from tidegate.errors import TidegateError
 from tidegate.ingest.sources.source import EventBatch, EventSource, Patience, Position, no_patience
-from tidegate.sinks.files import sync_path
+from tidegate.sinks.file_writing import sync_path
 from tidegate.web import limits
-from tidegate.web.pieces import Columns, decoded, encoded
-from tidegate.web.room import Room
+from tidegate.web.event_encoding import Columns, decoded, encoded
+from tidegate.web.quotas import Quota
 
 _HEAD = struct.Struct("<4sqIIII")  # magic, step, rows, length, checksum of the content, checksum of this
 _CHECKED = struct.Struct("<qIII")  # what the last of them is of
@@ -128,9 +128,9 @@ class Spool:
         self._pending: dict[bytes, _Waiting] = {}
         self._queue: list[_Waiting] = []
         self._waiting = 0  # bytes
-        self.kept = Room(limits.MOST_KEPT)
-        self.pieces = Room(limits.MOST_PIECES)
-        self._steps: dict[int, Room] = {}  # what counting each open step takes
+        self.kept = Quota(limits.MOST_KEPT)
+        self.pieces = Quota(limits.MOST_PIECES)
+        self._steps: dict[int, Quota] = {}  # what counting each open step takes
         self._segments: list[_Segment] = []  # by their beginning; only the last one grows
         self._shortened = 0.0
         self._broken = ""
@@ -193,7 +193,7 @@ class Spool:
             raise SpoolFull(
                 f"more than {limits.MOST_STEPS} steps are open; send the batch again when some have closed."
             )
-        nothing = Room(limits.MOST_COUNTED)
+        nothing = Quota(limits.MOST_COUNTED)
         if not all(self._steps.get(piece.step, nothing).fits(holder, self._cost(piece)) for piece in pieces):
             raise SpoolFull("a step has as many events as can be counted; send the batch again later.")
 
@@ -201,7 +201,7 @@ class Spool:
         self.kept.take(holder, sum(piece.size for piece in pieces))
         self.pieces.take(holder, len(pieces))
         for piece in pieces:
-            self._steps.setdefault(piece.step, Room(limits.MOST_COUNTED)).take(holder, self._cost(piece))
+            self._steps.setdefault(piece.step, Quota(limits.MOST_COUNTED)).take(holder, self._cost(piece))
 
     def _cost(self, piece: _Piece) -> int:
         return cost(self._rows * piece.rows, len(piece.content))
@@ -477,7 +477,7 @@ class Spool:
             segment.sizes = {"": segment.size}
             self.pieces.take("", len(segment.steps))
             for step, taken in segment.costs(self._rows).items():
-                self._steps.setdefault(step, Room(limits.MOST_COUNTED)).take("", taken)
+                self._steps.setdefault(step, Quota(limits.MOST_COUNTED)).take("", taken)
         sync_path(self.folder)
         self.forget(self.floor)
 
@@ -487,8 +487,8 @@ class _Segment:
 
     def __init__(self, path: Path, base: int, columns: Columns) -> None:
         self.path, self.base, self.columns = path, base, columns
-        told = json.dumps(columns).encode()
-        self.top = _TOP.pack(len(told), zlib.crc32(told)) + told
+        header = json.dumps(columns).encode()
+        self.top = _TOP.pack(len(header), zlib.crc32(header)) + header
         self.size = len(self.top)
         self.file: _File | None = None  # while it grows
         self.sizes: dict[str, int] = {}  # bytes, by who sent them; given back with the file
@@ -504,10 +504,10 @@ class _Segment:
             if len(head) < _TOP.size:
                 return None
             length, checksum = _TOP.unpack(head)
-            told = file.read(length) if length < 2**20 else b""
-        if len(told) != length or zlib.crc32(told) != checksum:
+            header = file.read(length) if length < 2**20 else b""
+        if len(header) != length or zlib.crc32(header) != checksum:
             return None
-        return cls(path, base, tuple((name, kind) for name, kind in json.loads(told)))
+        return cls(path, base, tuple((name, kind) for name, kind in json.loads(header)))
 
     def grow(self, folder: Path) -> _File:
         """The file to append to."""
@@ -723,8 +723,8 @@ def cost(rows: int, length: int) -> int:
 
 
 def _framed(piece: _Piece) -> bytes:
-    told = piece.step, piece.rows, len(piece.content), zlib.crc32(piece.content)
-    return _HEAD.pack(_LIVE, *told, zlib.crc32(_CHECKED.pack(*told))) + piece.content
+    fields = piece.step, piece.rows, len(piece.content), zlib.crc32(piece.content)
+    return _HEAD.pack(_LIVE, *fields, zlib.crc32(_CHECKED.pack(*fields))) + piece.content
 
 
 def _intact(whole: bytes) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.noise.entropy import UNBUFFERED
-from tidegate.sinks.files import replacing
+from tidegate.sinks.file_writing import replacing
 
 ROLES = ("producer", "operator")
 PREFIX = "tide_"

@@ -9,7 +9,7 @@ import re
 import stat
 from pathlib import Path
 
-from tidegate.ingest.sources.places import SHOWN, known_again, place
+from tidegate.ingest.sources.file_positions import SHOWN, known_again, place
 from tidegate.ingest.sources.source import Position
 
 PACKERS = (".gz", ".bz2", ".xz", ".zst", ".zip", ".lz4")  # what they leave of a file cannot be followed

@@ -29,7 +29,7 @@ from tidegate.ingest.errors import (
     attempt,
 )
 from tidegate.ingest.schema import check_header
-from tidegate.ingest.sources.places import known_again, moved, place, same_file
+from tidegate.ingest.sources.file_positions import known_again, moved, place, same_file
 from tidegate.ingest.sources.rotation import PACKERS, Rotation
 from tidegate.ingest.sources.source import EventBatch, EventSource, Patience, Position, no_patience
 

@@ -1022,7 +1022,7 @@ class Tide(SharingMechanism):
     def intervals(self) -> Fold:
         """The model has released how much it deviates, and its measurements say whether that holds of each column."""
         law = Law(self.noise_kind, float(Fraction(self.grid)), self.rounded_by)
-        return Modelled(self.outputs, law)
+        return Modelled(self.outputs, law, alike=self.columns > SINGLE)
 
     @classmethod
     def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:

@@ -89,14 +89,6 @@ def arrive(mechanism: Publishing, state: PanState, column: int, amount: int, noi
         state.cells[:, column] += amount
 
 
-def check_announced(mechanism: Publishing) -> None:
-    """Refuse to be told of intrusions where one was allowed for that nobody notices."""
-    if mechanism.pan_private != ANNOUNCED:
-        raise InvalidInput(
-            'at most one intrusion was promised, unannounced; use pan_private="announced" for several.'
-        )
-
-
 def intruded(mechanism: Publishing, state: PanState, noise: Draws) -> int:
     """Somebody has seen the state: what that costs. The open step will be published, with fresh noise on all cells.
 

@@ -447,16 +447,13 @@ class Publishing(SharingMechanism):
         return float(Fraction(self.grid))
 
     def hears(self, name: str) -> bool:
-        """Of intrusions, where it is pan-private; one more than was promised is refused."""
-        if name != INTRUSION or not self.pan_private:
-            return False
-        pan_private.check_announced(self)
-        return True
+        """Of intrusions, where they are announced; where one is allowed for that nobody notices, of none."""
+        return name == INTRUSION and self.pan_private == ANNOUNCED
 
     def event(self, state: Any, name: str, step: int, noise: Draws) -> Charges | None:
         """An announced intrusion costs what a publication of the open step costs, once for each step."""
         if not self.hears(name):
-            raise InvalidInput(f"event {name!r} is unknown; a pan-private mechanism knows 'intrusion'.")
+            raise InvalidInput(f"event {name!r} is unknown; only pan_private='announced' knows 'intrusion'.")
         units = pan_private.intruded(self, state, noise)
         return Charges(step, np.array([units], dtype=np.int64)) if units else None
 

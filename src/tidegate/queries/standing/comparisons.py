@@ -114,7 +114,7 @@ class Share(Operator):
     --------
     >>> nothing = np.full(2, np.nan)
     >>> share = Share(Meaning(("inside", "other")), of="other")
-    >>> next(share.push(Known(1, np.array([90.0, 10.0]), nothing, nothing))).value
+    >>> next(share.push(Known(1, np.array([90.0, 10.0]), nothing))).value
     0.1
     """
 
@@ -174,8 +174,8 @@ class RatioOfTwo(Operator):
     --------
     >>> nothing = np.full(1, np.nan)
     >>> each = RatioOfTwo(Meaning(("euros",)), Meaning(("orders",)), of="euros", by="orders", label="euros / orders")
-    >>> each.take_beside(Known(1, np.array([4.0]), nothing, nothing))
-    >>> next(each.push(Known(1, np.array([10.0]), nothing, nothing))).value
+    >>> each.take_beside(Known(1, np.array([4.0]), nothing))
+    >>> next(each.push(Known(1, np.array([10.0]), nothing))).value
     2.5
     """
 
