@@ -61,8 +61,8 @@ def search(
     It is changed in place, with its width. Where neither side is better, the top of the parabola through the three
     scores is believed.
     """
-    chosen, found = 0, -np.inf
-    for row in range(candidates.shape[0]):
+    chosen, found = 0, score(candidates[0], centre, sureness, parameters, data, weight)
+    for row in range(1, candidates.shape[0]):
         reached = score(candidates[row], centre, sureness, parameters, data, weight)
         if reached > found:
             chosen, found = row, reached
