@@ -46,7 +46,7 @@ def choices(kind: type[Mechanism], epsilon: str, w: int) -> list[Mechanism]:
     if kind is Blocks:
         # the policy is that of the setting: a window meets two blocks, or one block of one step
         return [Blocks(Fast(User(epsilon=Fraction(epsilon) / blocks_met(w), horizon=w)))]
-    found = configured(kind, WEvent(epsilon=epsilon, w=w), 1, SEASON, STEPS)
+    found = configured(kind, WEvent(epsilon=epsilon, window=w), 1, SEASON, STEPS)
     return found or [example for example in map(longer, kind.examples()) if runs_through(example)][:1]
 
 

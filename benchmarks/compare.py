@@ -52,7 +52,7 @@ def mechanism(name: str, columns: int = 1, own: bool = True) -> Any:
     more: dict[str, Any] = {"noise": "laplace"} if own and name in SHARING and "noise" in accepted else {}
     if columns > 1:
         more["columns"] = columns
-    return form(tg.WEvent(epsilon="1", w=w) if w else tg.Event(epsilon="1"), **options, **more)
+    return form(tg.WEvent(epsilon="1", window=w) if w else tg.Event(epsilon="1"), **options, **more)
 
 
 def opened(made: Any) -> Any:

@@ -28,7 +28,7 @@ def bench_single(rounds: int) -> None:
     """A step at a time: with noise of its own, and with noise that steps share, which is charged as a group."""
     wanted = 50_000
     for noise in ("laplace", "auto"):
-        session = Session(Uniform(tg.WEvent(epsilon="1", w=24), noise=noise))
+        session = Session(Uniform(tg.WEvent(epsilon="1", window=24), noise=noise))
 
         def push(session: Any = session) -> None:
             for _ in range(SINGLE):
@@ -43,7 +43,7 @@ def bench_batch(rounds: int) -> None:
     """Many steps at once, over the time of bare draws of the same law."""
     matrix = np.zeros((STEPS, 1), dtype=np.int64)
     for noise in ("laplace", "auto"):
-        mechanism = Uniform(tg.WEvent(epsilon="1", w=24), noise=noise)
+        mechanism = Uniform(tg.WEvent(epsilon="1", window=24), noise=noise)
         rivals = {"batch": lambda m=mechanism: Session(m).push_batch(matrix)}
         if mechanism.sharing is None:
             kind = "Laplace"
@@ -62,7 +62,7 @@ def bench_batch(rounds: int) -> None:
 
 
 def bench_memory() -> None:
-    run = Session(Uniform(tg.WEvent(epsilon="1", w=1000), columns=2))
+    run = Session(Uniform(tg.WEvent(epsilon="1", window=1000), columns=2))
     matrix = np.zeros((scaled(100_000, 1_000), 2), dtype=np.int64)
     run.push_batch(matrix)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -32,7 +32,7 @@ from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 
 W = 24
-POLICY = tg.WEvent(epsilon="1", w=W)
+POLICY = tg.WEvent(epsilon="1", window=W)
 ROUNDS = 15
 
 

@@ -194,8 +194,10 @@ def streams(runs: int = scaled(1000, 1)) -> None:
             missed, clips = [], []
             for _ in range(runs):
                 run = Session(mechanism)
-                missed.append(abs(float(run.push_batch(values).values[-1, 0]) - true))
-                clips.append(getattr(run, "clip", STREAMS[name][2]))
+                found = run.push_batch(values)
+                missed.append(abs(float(found.values[-1, 0]) - true))
+                learned = getattr(found, "clip", None)
+                clips.append(STREAMS[name][2] if learned is None else float(learned[-1]))
             mean, margin = np.mean(missed), np.std(missed) / math.sqrt(runs)
             print(
                 f"  {label:34} lag {getattr(mechanism, 'lag', 0):6} mean error {mean:14,.0f} ± {margin:10,.0f}  "
@@ -221,9 +223,9 @@ def learnt(runs: int = scaled(100, 1)) -> None:
         for _ in range(runs):
             run = Session(mechanism)
             for part in parts:
-                last = run.push_batch(part).values[-1, 0]
-            missed.append(abs(float(last) - int(values.sum())))
-            clips.append(run.clip)
+                last = run.push_batch(part)
+            missed.append(abs(float(last.values[-1, 0]) - int(values.sum())))
+            clips.append(float(last.clip[-1]))
         times = tree.expected_error(count) / np.mean(missed)  # of a tree with B, the closed form
         margin = times * np.std(missed) / np.mean(missed) / math.sqrt(runs)
         print(

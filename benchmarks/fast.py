@@ -39,7 +39,7 @@ def wide(steps: int, columns: int) -> np.ndarray:
 
 
 def bench_scalar(steps: int, rounds: int) -> None:
-    rows, policy = scalar(steps), tg.WEvent(epsilon="1", w=W)
+    rows, policy = scalar(steps), tg.WEvent(epsilon="1", window=W)
     rivals: dict[str, Mechanism] = {
         "Uniform": Uniform(policy, noise="laplace"),
         "Sample": Sample(policy),
@@ -56,7 +56,7 @@ def bench_scalar(steps: int, rounds: int) -> None:
 
 
 def bench_wide(steps: int, columns: int, rounds: int) -> None:
-    rows, policy = wide(steps, columns), tg.WEvent(epsilon="1", w=W)
+    rows, policy = wide(steps, columns), tg.WEvent(epsilon="1", window=W)
     for mechanism in (Fast(policy, columns=columns, noise="laplace"), RescueDP(policy, columns=columns)):
         measured = int(Session(mechanism).push_batch(rows).fresh.sum())
 
@@ -86,7 +86,7 @@ def main() -> None:
     )
     rows = scalar(scaled(200_000, 2_000))
     for window in (120, 12_000):
-        policy = tg.WEvent(epsilon="1", w=window)
+        policy = tg.WEvent(epsilon="1", window=window)
         seconds = best(
             {"fast": lambda p=policy: Session(Fast(p, noise="laplace")).push_batch(rows)}, arguments.rounds
         )["fast"]

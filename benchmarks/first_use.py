@@ -25,16 +25,16 @@ tg.open({name}(tg.{policy}, columns=3)).push_batch(np.random.default_rng(1).inte
 PUSH = """
 import time, tidegate as tg
 from tidegate.mechanisms import Uniform
-session = tg.open(Uniform(tg.WEvent(epsilon="1", w=24)))
+session = tg.open(Uniform(tg.WEvent(epsilon="1", window=24)))
 start = time.perf_counter()
 session.push(12)
 print(time.perf_counter() - start)
 """
 FIRST_BATCHES = (
-    ("Uniform", "WEvent(epsilon='1', w=100)", 3.0),
-    ("BudgetAbsorption", "WEvent(epsilon='1', w=100)", 5.0),
+    ("Uniform", "WEvent(epsilon='1', window=100)", 3.0),
+    ("BudgetAbsorption", "WEvent(epsilon='1', window=100)", 5.0),
     ("PeGaSus", "Event(epsilon='1')", 4.0),
-    ("Tide", "WEvent(epsilon='1', w=100)", 10.0),
+    ("Tide", "WEvent(epsilon='1', window=100)", 10.0),
 )
 PREPARE = (  # a small file, and a configuration whose mechanism Tidegate chooses
     "datasets make campus --out wifi --weeks 1",

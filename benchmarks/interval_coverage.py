@@ -3,9 +3,10 @@
     python benchmarks/interval_coverage.py [--data FOLDER] [--streams wide bus …] [MECHANISM …]
 
 Kinds of answers: a step; the steps of the first window; sums of 30 steps (means are the same, divided by 30); the ratio
-of the sums of the two largest columns; forecasts of the next step. `least` is the column that holds least often, of
-columns with 200 steps or more; `clear` pools the columns whose median count exceeds their half-width. Made-up streams
-come with the script. Real ones are read from --data, and left out where there is no such folder.
+of such sums of the two largest columns; the five largest of them, all at once; forecasts of the next step, and of the
+step a season later. They are those that a configuration gets with [[answer]]. `least` is the column that holds least
+often, of columns with 200 steps or more; `clear` pools the columns whose median count exceeds their half-width. Made-up
+streams come with the script. Real ones are read from --data, and left out where there is no such folder.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from sizes import SMALL
 
 from tidegate import WEvent
 from tidegate.core.session import Session
-from tidegate.intervals import Errors, forecast_radius, ratio_bounds, sum_radius
 from tidegate.mechanisms.optstream.opt_stream import OptStream
 from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.plain.sample import Sample
@@ -30,13 +30,14 @@ from tidegate.mechanisms.sampled.fast import Fast
 from tidegate.mechanisms.tide.tide import Tide
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
-from tidegate.queries.standing.forecasts import SeasonalForecast
-from tidegate.queries.standing.operator import Known, Meaning
+from tidegate.queries.standing import Known, Meaning, Ratio, SeasonalForecast, Top, Window
+from tidegate.releases import Errors
 
 MECHANISMS = (Uniform, Sample, BudgetAbsorption, BudgetDistribution, PeGaSus, OptStream, Tide, Fast)
 LENGTH = 30  # steps of a sum
 CONFIDENCE = 0.9
-FORECAST = 12  # columns that are forecast
+FORECAST = 12  # columns that are forecast, and compared
+TOP = 5
 Matrix = Any
 
 
@@ -86,22 +87,47 @@ def share(held: Matrix, known: Matrix) -> float:
     return 100 * float(held[known].mean()) if known.any() else np.nan
 
 
-def forecasts(values: Matrix, radius: Matrix, errors: Errors, truth: Matrix, season: int) -> float:
-    """Of the next step, by the profile of a season or the level."""
-    columns = range(min(FORECAST, values.shape[1]))
-    labels = tuple(map(str, columns))
-    question = SeasonalForecast(Meaning(labels), ahead=1, every=1, periods=(season,))
-    held = []
-    for at in range(len(values) - 1):
-        nothing = np.full(len(columns), np.nan)
-        rows = list(question.push(Known(at + 1, values[at, columns], nothing, nothing)))
-        centre = np.array([row.value for row in rows])
-        observed = np.array([(row.high - row.low) / 2 for row in rows])
-        here = Errors(*(part[at, columns] for part in errors))
-        half = forecast_radius(observed, here, CONFIDENCE)
-        known = np.isfinite(half)
-        held += (np.abs(centre - truth[at + 1, columns]) <= half + 1e-9)[known].tolist()
-    return 100 * float(np.mean(held)) if held else np.nan
+def answers(known: list[Known], truth: Matrix, season: int) -> list[float]:
+    """Sums of all columns, pooled and of those that are clear; a ratio, the largest sums, and forecasts."""
+    width, some = truth.shape[1], np.argsort(-truth.mean(axis=0))[:FORECAST]
+    added, held, halves = Window(Meaning(tuple(map(str, range(width)))), length=LENGTH), [], []
+    few = [
+        Known(each.step, each.values[some], each.radius[some], Errors(*(part[some] for part in each.made_of)))
+        for each in known
+    ]
+    meaning = Meaning(tuple(map(str, range(len(some)))))
+    ratio = Ratio(meaning, of="0", by="1", window=Window(meaning, length=LENGTH)) if width > 1 else None
+    top = Top(meaning, count=TOP, window=Window(meaning, length=LENGTH))
+    ahead = SeasonalForecast(meaning, ahead=season, every=1, periods=(season,))
+    found: dict[str, list[bool]] = {"ratio": [], "top": [], "next": [], "later": []}
+    for at, (each, part) in enumerate(zip(known, few, strict=True)):
+        shown, half = added.follow(each)
+        best = list(top.push(part))
+        quotients = list(ratio.push(part)) if ratio is not None else []
+        for row in ahead.push(part):
+            name = {1: "next", season: "later"}.get(row.more[0])
+            if name and row.about <= len(truth) and np.isfinite(row.low):
+                count = truth[row.about - 1, some[int(row.column)]]
+                found[name].append(bool(row.low <= count <= row.high))
+        if at % LENGTH < LENGTH - 1:
+            continue
+        sums = truth[at - LENGTH + 1 : at + 1].sum(axis=0)
+        held.append(np.abs(shown - sums) <= half + 1e-9)
+        halves.append(half)
+        own = sums[some]
+        if all(np.isfinite(row.low) for row in best):
+            found["top"].append(all(row.low <= own[int(row.column)] <= row.high for row in best))
+        found["ratio"] += [
+            row.low <= own[0] / own[1] <= row.high for row in quotients if np.isfinite(row.low) and own[1]
+        ]
+    fits, half = np.array(held), np.array(halves)
+    middle = np.median(truth, axis=0) * LENGTH
+    whole = np.isfinite(half)
+    return [
+        share(fits, whole),
+        share(fits, whole & (half < middle)),
+        *(100 * float(np.mean(each)) if each else np.nan for each in found.values()),
+    ]
 
 
 def measured(mechanism: Any, rows: Matrix, window: int) -> list[float]:
@@ -115,31 +141,16 @@ def measured(mechanism: Any, rows: Matrix, window: int) -> list[float]:
     each = [share(held[:, c], known[:, c]) for c in range(rows.shape[1]) if known[:, c].sum() >= 200]
     clear = np.median(rows, axis=0) > np.nanmedian(np.where(known, radius, np.nan), axis=0)
     errors = releases.radii.errors()
-    ends = slice(LENGTH - 1, None, LENGTH)
-    half = sum_radius(errors, LENGTH, CONFIDENCE)[ends]
-
-    def sums(part: Matrix) -> Matrix:
-        total = np.cumsum(np.vstack([np.zeros((1, part.shape[1])), part]), axis=0)
-        return (total[LENGTH:] - total[:-LENGTH])[::LENGTH]
-
-    shown, truth = sums(releases.values), sums(rows)
-    fits, whole = np.abs(shown - truth) <= half + 1e-9, np.isfinite(half)
-    ratio = np.nan
-    if rows.shape[1] > 1:
-        one, two = np.argsort(-rows.mean(axis=0))[:2]
-        low, high = ratio_bounds(shown[:, one], shown[:, two], half[:, one], half[:, two])
-        with np.errstate(all="ignore"):
-            between = truth[:, one] / truth[:, two]
-        ratio = share((low <= between) & (between <= high), np.isfinite(between) & np.isfinite(high))
+    known_of = [
+        Known(at + 1, releases.values[at], radius[at], Errors(*(part[at] for part in errors)))
+        for at in range(len(rows))
+    ]
     return [
         share(held, known),
         min(each, default=np.nan),
         share(held[:, clear], known[:, clear]),
         share(held[:window], known[:window]),
-        share(fits, whole),
-        share(fits, whole & (half < np.median(truth, axis=0))),
-        ratio,
-        forecasts(releases.values, radius, errors, rows, 24 if window == 24 else 7),
+        *answers(known_of, rows, 24 if window == 24 else 7),
     ]
 
 
@@ -154,7 +165,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", RuntimeWarning)  # means of nothing
-    kinds = ("steps", "least", "clear", "first w", "sums", "clear", "ratio", "forecast")
+    kinds = ("steps", "least", "clear", "first w", "sums", "clear", "ratio", "top", "next", "later")
     print(f"{'stream':11}{'mechanism':19}", *(f"{kind:>8}" for kind in kinds))
     random = np.random.default_rng(5)
     for name, window, rows in (*made_up(random), *real(arguments.data)):
@@ -164,7 +175,9 @@ def main() -> None:
         for kind in MECHANISMS:
             if kind.__name__ not in arguments.mechanisms:
                 continue
-            mechanism = kind(WEvent(epsilon="1", w=window), columns=rows.shape[1])
+            periods = {"periods": (24, 168) if window == 24 else (7,), "nonnegative": True}  # as for `auto`
+            more: dict[str, Any] = periods if kind is Tide else {}
+            mechanism = kind(WEvent(epsilon="1", window=window), columns=rows.shape[1], **more)
             found = np.nanmean([measured(mechanism, counts, window) for _ in range(arguments.runs)], axis=0)
             cells = (f"{'–' if np.isnan(cell) else format(cell, '.1f'):>8}" for cell in found)
             print(f"{name:11}{kind.__name__:19}", *cells, flush=True)

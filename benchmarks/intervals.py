@@ -63,7 +63,7 @@ def main() -> None:
     for name in arguments.mechanisms:
         for w in (8, 24):
             for epsilon in ("0.1", "1", "20"):
-                mechanism = catalogue()[name](WEvent(epsilon=epsilon, w=w), columns=COLUMNS.get(name, 1))
+                mechanism = catalogue()[name](WEvent(epsilon=epsilon, window=w), columns=COLUMNS.get(name, 1))
                 random = np.random.default_rng(7)
                 found = [
                     [held(mechanism, rows) for rows in streams(random, mechanism.columns).values()]

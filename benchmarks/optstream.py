@@ -45,7 +45,7 @@ def speed() -> None:
     print("| w | equally spaced, periods/s | ns a step | L1, periods/s | ns a step |\n|---|---|---|---|---|")
     for w in (48, 96, 192, 480, 1440)[: scaled(5, 1)]:
         # the same noise at all w, so that values near 0 do not make long periods harder
-        policy, features = tg.WEvent(epsilon=Fraction(w, 480), w=w), (parts_of_day(w), whole_period(w))
+        policy, features = tg.WEvent(epsilon=Fraction(w, 480), window=w), (parts_of_day(w), whole_period(w))
         rates = []
         for adaptive, steps in ((False, scaled(960_000, 960)), (True, scaled(48_000, 480))):
             mechanism = OptStream(policy, samples=w // 4, features=features, adaptive=adaptive)
@@ -54,14 +54,16 @@ def speed() -> None:
             rates += [f"{len(rows) // w / seconds:,.0f}", f"{seconds / len(rows) * 1e9:.0f}"]
         print(f"| {w} | {' | '.join(rates)} |", flush=True)
     tree = Hierarchy.from_parents({"all": None, **{f"r{number}": "all" for number in range(12)}})
-    regions = HierarchicalOptStream(tg.WEvent(epsilon="0.1", w=W), hierarchy=tree, samples=10, features=DAY)
+    regions = HierarchicalOptStream(
+        tg.WEvent(epsilon="0.1", window=W), hierarchy=tree, samples=10, features=DAY
+    )
     for label, rows in (
         ("loads", waves(scaled(365, 4), W, 12)),
         ("values near 0", waves(scaled(365, 4), W, 12) // 500),
     ):
         seconds = best(lambda rows=rows: Session(regions).push_batch(rows))  # type: ignore[misc]
         print(f"12 regions × 365 days, {label}: {seconds:.2f} s")
-    fixed = tg.WEvent(epsilon="1", w=W, mobility="fixed")
+    fixed = tg.WEvent(epsilon="1", window=W, mobility="fixed")
     options = {"hierarchy": tree, "samples": 10, "features": DAY, "adaptive": True}
     for label, each in (
         ("shared adaptive samples", HierarchicalOptStream(fixed, **options)),
@@ -73,7 +75,7 @@ def speed() -> None:
         ):
             seconds = best(lambda each=each, rows=rows: Session(each).push_batch(rows))  # type: ignore[misc]
             print(f"12 regions × 365 days, {label}, {kind}: {seconds:.2f} s", flush=True)
-    run = Session(OptStream(tg.WEvent(epsilon="0.1", w=W), samples=12))
+    run = Session(OptStream(tg.WEvent(epsilon="0.1", window=W), samples=12))
     print(
         f"one push: {best(lambda: [run.push(5000) for _ in range(scaled(480, 48))]) / scaled(480, 48) * 1e6:.0f} µs"
     )

@@ -55,7 +55,7 @@ def hierarchy_2026() -> tuple[Hierarchy, Integers, Integers]:
 
 
 def policy(epsilon: str, alpha: int = 1, mobility: str = "moving") -> tg.WEvent:
-    return tg.WEvent(epsilon=epsilon, w=W, max_change=alpha, mobility=mobility)
+    return tg.WEvent(epsilon=epsilon, window=W, max_change=alpha, mobility=mobility)
 
 
 def errors(mechanism: Mechanism, rows: Integers, runs: int, *, final: bool = True) -> Floats:

@@ -28,7 +28,7 @@ from tidegate.pipeline import open_pipeline
 from tidegate.policy import WEvent
 from tidegate.sinks.chunks import Chunk
 
-MECHANISM = Uniform(WEvent(epsilon="1", w=24))
+MECHANISM = Uniform(WEvent(epsilon="1", window=24))
 
 
 def rate(name: str, target: str | Path, count: int, size: int, wanted: float) -> None:

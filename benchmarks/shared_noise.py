@@ -76,7 +76,7 @@ def single(law: Any) -> Callable[[], None]:
 
 
 def pushing(w: int) -> Callable[[], None]:
-    run = Session(Uniform(WEvent(epsilon="1", w=w)))
+    run = Session(Uniform(WEvent(epsilon="1", window=w)))
 
     def push() -> None:
         for _ in range(SINGLE):
@@ -87,7 +87,7 @@ def pushing(w: int) -> Callable[[], None]:
 
 def measured_error(w: int, columns: int) -> float:
     """The mean absolute error of many windows over wΔ/ε."""
-    mechanism = Uniform(WEvent(epsilon="1/10", w=w), columns=columns)
+    mechanism = Uniform(WEvent(epsilon="1/10", window=w), columns=columns)
     values = Session(mechanism).push_batch(np.zeros((scaled(2000, 5) * w, columns), dtype=np.int64)).values
     return float(np.abs(values).mean() / (10 * w))
 
@@ -113,7 +113,7 @@ def compare(folder: Path | None, runs: int) -> None:
     """Print the table of docs/mechanisms/noise.md."""
     kinds: dict[str, Callable[..., Any]] = {
         "Uniform": Uniform,
-        "Sample, 8 a window": lambda policy, noise: Sample(policy, every=policy.w // 8, noise=noise),
+        "Sample, 8 a window": lambda policy, noise: Sample(policy, every=policy.window // 8, noise=noise),
         "PeGaSus": PeGaSus,
         "Fast": Fast,
         "BudgetDistribution": BudgetDistribution,
@@ -128,7 +128,7 @@ def compare(folder: Path | None, runs: int) -> None:
             for kind in kinds.values():
                 errors = {}
                 for noise in ("laplace", "auto"):
-                    mechanism = kind(WEvent(epsilon=epsilon, w=w), noise=noise)
+                    mechanism = kind(WEvent(epsilon=epsilon, window=w), noise=noise)
                     made = [Session(mechanism).push_batch(rows).values - rows for _ in range(runs)]
                     errors[noise] = float(np.mean(np.abs(made)))
                 ratio = errors["auto"] / errors["laplace"]

@@ -139,7 +139,7 @@ class Rivals:
         }
         self.mechanisms = {name: each for name, each in self.mechanisms.items() if each is not None}
         print(
-            f"  w = {w_event.w}, ε = {epsilon}, Δ = {float(w_event.max_change):g} kW, {policy.count:,} secrets"
+            f"  w = {w_event.window}, ε = {epsilon}, Δ = {float(w_event.max_change):g} kW, {policy.count:,} secrets"
         )
 
     def relative_errors(self, name: str, loads: dict[int, Values], repeats: int) -> dict[int, Values]:

@@ -33,7 +33,7 @@ def bench_scalar(steps: int, rounds: int) -> None:
     rivals = {}
     for epsilon in ("0.1", "10"):
         for delay in (0, 120):
-            mechanism = Tide(tg.WEvent(epsilon=epsilon, w=120), periods=(48, 336), delay=delay)
+            mechanism = Tide(tg.WEvent(epsilon=epsilon, window=120), periods=(48, 336), delay=delay)
             label = f"ε={epsilon}, {'smoothed as well' if delay else 'causal only'}"
             rivals[label] = lambda m=mechanism: Session(m).push_batch(matrix)
     for name, seconds in best(rivals, rounds).items():
@@ -59,7 +59,7 @@ def bench_wide(columns: int, rounds: int) -> None:
     level = np.floor(40 * generator.pareto(1.5, columns) + 1)
     swing = 1.2 + np.sin(np.arange(60) / 24 * 2 * np.pi)
     matrix = np.rint(level * swing[:, np.newaxis]).astype(np.int64)
-    mechanism = Tide(tg.WEvent(epsilon="0.1", w=24), columns=columns, periods=(24, 168), delay=0)
+    mechanism = Tide(tg.WEvent(epsilon="0.1", window=24), columns=columns, periods=(24, 168), delay=0)
     run = Session(mechanism)
     run.push_batch(matrix)  # past its beginning
 
@@ -72,7 +72,7 @@ def bench_wide(columns: int, rounds: int) -> None:
 
 
 def bench_memory() -> None:
-    mechanism = Tide(tg.WEvent(epsilon="0.1", w=120), periods=(48, 336))
+    mechanism = Tide(tg.WEvent(epsilon="0.1", window=120), periods=(48, 336))
     sizes = []
     for steps in (scaled(10_000, 5_000), scaled(100_000, 5_000)):
         run = Session(mechanism)

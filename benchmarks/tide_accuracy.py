@@ -115,7 +115,7 @@ def some(window: int) -> list[int]:
 
 def sampling_rivals(policy: tg.WEvent, columns: int, noise: str = "auto") -> Iterator[tuple[str, Mechanism]]:
     """Those that take ρ as well."""
-    w, wide = policy.w, columns > 16
+    w, wide = policy.window, columns > 16
     yield "Uniform", Uniform(policy, columns=columns, noise=noise)
     for k in some(w):
         yield f"Sample {k}", Sample(policy, columns=columns, every=-(-w // k), noise=noise)
@@ -139,7 +139,7 @@ def sharing_rivals(policy: tg.WEvent, columns: int) -> Iterator[tuple[str, Mecha
 
 
 def delayed_rivals(policy: tg.WEvent, columns: int) -> Iterator[tuple[str, Mechanism]]:
-    for k in some(policy.w):
+    for k in some(policy.window):
         plain = OptStream(policy, columns=columns, samples=k, nonnegative=True, noise="laplace")
         yield f"OptStream {k}", plain
         if columns == 1 and k > 2:
@@ -148,8 +148,8 @@ def delayed_rivals(policy: tg.WEvent, columns: int) -> Iterator[tuple[str, Mecha
         from tidegate.mechanisms import Fourier
     except ImportError:
         return
-    for k in some(policy.w):
-        if k <= policy.w // 2:
+    for k in some(policy.window):
+        if k <= policy.window // 2:
             yield f"Fourier {k}", Fourier(policy, columns=columns, coefficients=k, nonnegative=True)
 
 
@@ -197,10 +197,10 @@ class Hindsight:
 
     def error(self, policy: tg.WEvent, *, shared: bool = False) -> float:
         """The least mean absolute error over all even schedules, each with noise of its own, or with the best law."""
-        return min(self._of_schedule(policy, k, shared) for k in some(policy.w))
+        return min(self._of_schedule(policy, k, shared) for k in some(policy.window))
 
     def _of_schedule(self, policy: tg.WEvent, k: int, shared: bool) -> float:
-        gap = (policy.w + 1) / k if k < policy.w else 1.0
+        gap = (policy.window + 1) / k if k < policy.window else 1.0
         measured = np.arange(0, len(self.true), gap).astype(np.int64)
         drawn, variance = self._noise(policy.epsilon, k, len(measured), shared)
         noise, given = np.full(len(self.true), -1.0), self.true.copy()
@@ -264,7 +264,7 @@ def with_rho(found: Iterator[tuple[str, Stream]], rhos: list[str], windows: list
     rows = []
     for name, stream in found:
         for rho, w in itertools.product(rhos, windows):
-            policy = tg.WEvent(rho=rho, w=w)
+            policy = tg.WEvent(rho=rho, window=w)
             ours = of_tide(policy, stream, runs)
             rivals = of_rivals(sampling_rivals, policy, stream[0], runs)
             winner = min(rivals, key=rivals.__getitem__)
@@ -294,8 +294,8 @@ def with_delta(found: Iterator[tuple[str, Stream]], given: argparse.Namespace) -
     ratios: dict[tuple[str, int], list[float]] = {}
     for name, stream in found:
         for epsilon, w in itertools.product(given.epsilon, given.window):
-            other = concentrated_policy(tg.WEvent(epsilon=epsilon, delta=given.delta, w=w))
-            policies = other, tg.WEvent(epsilon=epsilon, w=w)
+            other = concentrated_policy(tg.WEvent(epsilon=epsilon, delta=given.delta, window=w))
+            policies = other, tg.WEvent(epsilon=epsilon, window=w)
             gaussian, pure = (of_tide(policy, stream, given.runs)["causal"] for policy in policies)
             ratios.setdefault((epsilon, w), []).append(gaussian / pure)
             print(
@@ -347,7 +347,7 @@ def main() -> None:
         knowing = Hindsight(stream) if given.hindsight and stream[0].shape[1] == 1 else None
         for epsilon in given.epsilon:
             for w in given.window:
-                policy = tg.WEvent(epsilon=epsilon, w=w)
+                policy = tg.WEvent(epsilon=epsilon, window=w)
                 key = f"{name}|{epsilon}|{w}"
                 if given.known and key not in known:
                     continue

@@ -25,6 +25,7 @@ from tidegate.mechanisms.tide.forecast import predicted_error
 from tidegate.mechanisms.tide.schedule import choices
 from tidegate.structures.kernels import state_space as k
 from tidegate.structures.kernels.hearing import effective_noise
+from tidegate.structures.kernels.replaying import phases_of
 from tidegate.structures.kernels.searching import SEARCHED
 from tidegate.structures.state_space_model import (
     CENTRES,
@@ -43,7 +44,7 @@ def error(structure: Structure, parameters: np.ndarray, shares: np.ndarray, whol
     """Mean standard error over a window in which step i gets shares[i] of a budget whose noise variance is `whole`."""
     states = structure.states
     covariance, work, spread = np.zeros((states, states)), np.zeros(states), np.zeros(states)
-    phases = k.phases_from(structure.once, 1, CYCLES * len(shares))
+    phases = phases_of(np.arange(1, 1 + CYCLES * len(shares)), structure.once)
     k.begin(parameters, structure.weight, covariance)
     total, gap = 0.0, 0
     for cycle in range(CYCLES):
@@ -103,7 +104,7 @@ def main() -> None:
         even = []
         scratch = np.zeros((structure.states,) * 2)
         horizon = CYCLES * given.window
-        phases = k.phases_from(structure.once, 1, 2 * horizon + given.window + 1)
+        phases = phases_of(np.arange(1, 2 * horizon + given.window + 2), structure.once)
         for choice in range(tables.rows):
             k.begin(parameters, structure.weight, scratch)
             settled = scratch.copy()

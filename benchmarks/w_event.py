@@ -50,7 +50,7 @@ def bench_wide(name: str, steps: int, columns: int, rounds: int) -> None:
     matrix = wide(steps, columns)
     other = np.roll(matrix, 1, axis=0)
     for kind in (BudgetAbsorption, BudgetDistribution):
-        mechanism = kind(tg.WEvent(epsilon="1", w=W), columns=columns, noise="laplace")
+        mechanism = kind(tg.WEvent(epsilon="1", window=W), columns=columns, noise="laplace")
         published = int(Session(mechanism).push_batch(matrix).fresh.sum())
 
         def release(mechanism=mechanism) -> None:
@@ -85,11 +85,11 @@ def bench_scalar(rounds: int) -> None:
     steps = scaled(1_000_000, 2_000)
     matrix = scalar(steps)
     mechanisms = {
-        kind.__name__: kind(tg.WEvent(epsilon="1", w=W), noise="laplace")
+        kind.__name__: kind(tg.WEvent(epsilon="1", window=W), noise="laplace")
         for kind in (Uniform, Sample, BudgetDistribution, BudgetAbsorption)
     }
     mechanisms |= {
-        f"{kind.__name__}, shared": kind(tg.WEvent(epsilon="1", w=W))
+        f"{kind.__name__}, shared": kind(tg.WEvent(epsilon="1", window=W))
         for kind in (BudgetDistribution, BudgetAbsorption)
     }
     times = best({n: (lambda m=m: Session(m).push_batch(matrix)) for n, m in mechanisms.items()}, rounds)
@@ -108,12 +108,12 @@ def bench_growth(rounds: int) -> None:
         parts = {}
         for steps in (10_000, 100_000, 1_000_000)[: scaled(3, 1)]:
             matrix = scalar(steps)
-            mechanism = kind(tg.WEvent(epsilon="1", w=W))
+            mechanism = kind(tg.WEvent(epsilon="1", window=W))
             seconds = best({"t": lambda m=mechanism, x=matrix: Session(m).push_batch(x)}, rounds)["t"]
             parts[f"T={steps:,}"] = seconds / steps * 1e9
         matrix = scalar(scaled(300_000, 2_000))
         for w in (1, 100, 10_000, 1_000_000)[: scaled(4, 2)]:
-            mechanism = kind(tg.WEvent(epsilon="1", w=w))
+            mechanism = kind(tg.WEvent(epsilon="1", window=w))
             seconds = best({"t": lambda m=mechanism, x=matrix: Session(m).push_batch(x)}, rounds)["t"]
             parts[f"w={w:,}"] = seconds / len(matrix) * 1e9
         print(

@@ -395,7 +395,7 @@ def _measure_benchmark(setting: dict[str, Any]) -> list[Row]:
         few, runs = (min(most, setting["runs"]) for most in WIDE_RUNS)
     rows: list[Row] = []
     for epsilon in setting["epsilons"]:
-        policy = WEvent(epsilon=epsilon, w=setting["w"])
+        policy = WEvent(epsilon=epsilon, window=setting["w"])
         labels = {
             "stream": stream.name,
             "columns": columns,
@@ -448,7 +448,7 @@ FORMS = {
     "Laplace, w-event": Form(
         "√2·w/ε (Dwork et al. 2006, w times)",
         math.sqrt(2) * 24 / 0.5,
-        lambda columns: Uniform(WEvent(epsilon="1/2", w=24), columns=columns, noise="laplace"),
+        lambda columns: Uniform(WEvent(epsilon="1/2", window=24), columns=columns, noise="laplace"),
         1,
     ),
     "mean of the last 5": Form(
@@ -500,7 +500,7 @@ def _judge(frame: pl.DataFrame) -> Judgement:
         ratio = math.sqrt((low + high) / 2)
         near.append(abs(ratio - 1) < NEAR or ends[0] <= 1 <= ends[1])
         rows.append((name, form.words, f"{form.value:.4g}", f"{ratio:.4f} ({ends[0]:.4f} to {ends[1]:.4f})"))
-    exact = Uniform(WEvent(epsilon="1/10", delta=Fraction(17, 2 * 10**9), w=672)).scale
+    exact = Uniform(WEvent(epsilon="1/10", delta=Fraction(17, 2 * 10**9), window=672)).scale
     rows.append(
         (
             "672 Laplace releases, δ = 8.5·10⁻⁹",

@@ -99,7 +99,7 @@ def chosen(region: str, epsilon: str, alpha: int) -> OptStream:
     """OptStream with the samples that are best for the region's load in April 2026."""
     frame = french_loads_2026().filter(pl.col("month") == 4)
     profile = frame[region].cast(pl.Float64).to_numpy()[:, np.newaxis]
-    policy = WEvent(epsilon=epsilon, w=W, max_change=alpha)
+    policy = WEvent(epsilon=epsilon, window=W, max_change=alpha)
     return OptStream.from_profile(
         policy, profile, candidates=((), FEATURES), nonnegative=True, noise="laplace"
     )
@@ -109,7 +109,7 @@ def mechanisms(
     epsilon: str = "1", alpha: int = 1, region: str = REGION, names: Sequence[str] = ORDER
 ) -> dict[str, Mechanism]:
     """The paper's mechanisms, its OptStream in both calibrations, and one with chosen samples."""
-    policy, k = WEvent(epsilon=epsilon, w=W, max_change=alpha), samples_for(alpha)
+    policy, k = WEvent(epsilon=epsilon, window=W, max_change=alpha), samples_for(alpha)
     # loads are not negative
     equal: dict[str, Any] = {"samples": k, "features": FEATURES, "nonnegative": True, "noise": "laplace"}
     adaptive: dict[str, Any] = {**equal, "adaptive": True, "threshold": THRESHOLD}
@@ -328,7 +328,7 @@ def _measure_january(setting: Setting) -> list[Row]:
     epsilon, alpha = setting.get("epsilon", "1"), setting.get("alpha", 1)
     chosen = mechanisms(epsilon, alpha, names=[name for name in setting["names"] if name != PEGASUS])
     if PEGASUS in setting["names"]:
-        chosen[PEGASUS] = PeGaSus(WEvent(epsilon=epsilon, w=W, max_change=alpha), noise="laplace")
+        chosen[PEGASUS] = PeGaSus(WEvent(epsilon=epsilon, window=W, max_change=alpha), noise="laplace")
     return errors(chosen, month(REGION, 1), setting["runs"], days=7, **{label: setting[label]})
 
 
@@ -388,7 +388,7 @@ def _regions(number: int) -> tuple[list[str], Counts]:
 
 def _apart(kind: str, alpha: int, regions: int) -> tuple[Mechanism, Mechanism]:
     """Regions and nation released apart, each with half of the budget."""
-    policy = WEvent(epsilon="1/2", w=W, max_change=alpha, mobility="fixed")
+    policy = WEvent(epsilon="1/2", window=W, max_change=alpha, mobility="fixed")
     if kind == LAPLACE:
         return Uniform(policy, columns=regions, noise="laplace"), Uniform(policy, noise="laplace")
     count = samples_for(alpha)
@@ -407,8 +407,8 @@ def _together(alpha: int, names: list[str]) -> dict[str, Mechanism]:
         "nonnegative": True,
     }
     adaptive: dict[str, Any] = {"adaptive": True, "threshold": THRESHOLD}
-    policy = WEvent(epsilon="1", w=W, max_change=alpha)
-    half = WEvent(epsilon="1/2", w=W, max_change=alpha)
+    policy = WEvent(epsilon="1", window=W, max_change=alpha)
+    half = WEvent(epsilon="1/2", window=W, max_change=alpha)
     april = french_loads_2016().filter((pl.col("month") == 4) & (pl.col("day") <= 14))
     profile = april["national"].cast(pl.Float64).to_numpy()[:, np.newaxis]
     best = OptStream.from_profile(half, profile, noise="laplace")
@@ -610,7 +610,7 @@ VARIANTS = (*PARTS, *PRINTED[1:], EQUAL_SAMPLE)  # the first part alone is the s
 
 def variants(epsilon: str) -> dict[str, Mechanism]:
     """The four versions in both calibrations, and sampling at public times."""
-    policy = WEvent(epsilon=epsilon, w=W)
+    policy = WEvent(epsilon=epsilon, window=W)
     adaptive: dict[str, Any] = {"samples": 10, "adaptive": True, "threshold": THRESHOLD}
     options: dict[str, dict[str, Any]] = {
         PERTURB: {"samples": W},
@@ -673,7 +673,7 @@ def _measure_theorem(setting: Setting) -> list[Row]:
     truth = month(REGION, setting["month"])
     truth = truth[: len(truth) // W * W]
     mechanism = OptStream(
-        WEvent(epsilon=setting["epsilon"], w=W),
+        WEvent(epsilon=setting["epsilon"], window=W),
         samples=10,
         features=FEATURES,
         weights="size",

@@ -160,8 +160,8 @@ def mechanism(name: str, policy: SwellfishPolicy) -> Mechanism:
 def as_printed(policy: WEvent) -> WEvent:
     """Theorem 10: the ε without δ whose noise of scale wΔ/ε is the printed Δ·2/ε·√(w·ln(e + ε/δ))."""
     epsilon = float(Fraction(policy.epsilon or 1))
-    factor = 2 * math.sqrt(policy.w * math.log(math.e + epsilon / float(DELTA)))
-    return replace(policy, epsilon=Fraction(policy.w * epsilon / factor).limit_denominator(10**6))
+    factor = 2 * math.sqrt(policy.window * math.log(math.e + epsilon / float(DELTA)))
+    return replace(policy, epsilon=Fraction(policy.window * epsilon / factor).limit_denominator(10**6))
 
 
 def relative_errors(name: str, chosen: Mechanism, loads: Values) -> Values:
@@ -199,7 +199,7 @@ def _measure_experiment_1(setting: Setting) -> list[Row]:
     loads = american_zones(setting["days"] * DAY)
     policy = average_case(setting["households"], setting["days"], setting["kind"])
     w_event = policy.as_w_event()
-    facts = {"w": w_event.w, "change": float(w_event.max_change)}
+    facts = {"w": w_event.window, "change": float(w_event.max_change)}
     rows: list[Row] = []
     for name in setting["names"]:
         chosen = mechanism(name, policy)

@@ -52,7 +52,7 @@ class SmoothWhereNoisy:
     Examples
     --------
     >>> import tidegate as tg
-    >>> run = tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=24)))
+    >>> run = tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", window=24)))
     >>> SmoothWhereNoisy(window=24, threshold=10).push_batch(run.push_batch(np.full(100, 500))).shape
     (100, 1)
     """

@@ -68,7 +68,7 @@ ERRORS = "Mean absolute errors, ± half of the 95 % interval over runs."
 
 def mechanisms(w: int, columns: int) -> dict[str, Mechanism]:
     """The paper's five, with budgets shifted where d > 2w, as the paper fine-tunes BD and BA."""
-    policy, shift = WEvent(epsilon="1", w=w), columns > 2 * w
+    policy, shift = WEvent(epsilon="1", window=w), columns > 2 * w
     return {
         "Uniform": Uniform(policy, columns=columns, noise="laplace"),
         "Sample": Sample(policy, columns=columns),
@@ -204,7 +204,7 @@ def _settings_groups(small: bool) -> list[Setting]:
 
 def _measure_groups(setting: Setting) -> list[Row]:
     columns, groups = setting["columns"], setting["groups"]
-    policy = WEvent(epsilon="1", w=W)
+    policy = WEvent(epsilon="1", window=W)
     chosen: dict[str, Any] = {}
     for name, kind in (("BD", BudgetDistribution), ("BA", BudgetAbsorption)):
         chosen[f"{name}, one account (sound)"] = kind(policy, columns=columns, groups=groups, noise="laplace")
@@ -260,7 +260,7 @@ def _measure_examples(setting: Setting) -> list[Row]:
     rows: list[Row] = []
     with zero_noise():
         for name, kind in zip(SPENT, (BudgetDistribution, BudgetAbsorption), strict=True):
-            mechanism = kind(WEvent(epsilon="1", w=3), noise="laplace")
+            mechanism = kind(WEvent(epsilon="1", window=3), noise="laplace")
             session, tests = Session(mechanism), mechanism.shares[1]
             for step, value in enumerate(VALUES, 1):
                 release = session.push([value])
@@ -307,7 +307,7 @@ NEAR = 0.05  # a few per cent
 
 
 def _on_unemployment() -> dict[str, Mechanism]:
-    policy = WEvent(epsilon="1", w=W)
+    policy = WEvent(epsilon="1", window=W)
     return {
         "Uniform": Uniform(policy, noise="laplace"),
         "Sample": Sample(policy),

@@ -110,9 +110,9 @@ def walk_of_an_event() -> str:
 
 def walk_of_a_push() -> str:
     """The functions that a steady push of Budget Absorption calls, by file, in the order of the first call of each."""
-    session = tg.open(tg.mechanisms.BudgetAbsorption(tg.WEvent(epsilon="1", w=120), columns=3))
+    session = tg.open(tg.mechanisms.BudgetAbsorption(tg.WEvent(epsilon="1", window=120), columns=3))
     traces = [tuple(calls_of(lambda: session.push([40, 3, 5]))) for _ in range(60)]
-    (calls, _), *_ = Counter(traces[10:]).most_common()  # now and then random words are made anew
+    (calls, _), *_ = Counter(traces[10:]).most_common()  # now and then random words are made again
     files: dict[str, dict[str, None]] = {}
     for file, function in calls:
         files.setdefault(file, {})[function] = None

@@ -46,13 +46,13 @@ def subjects() -> Iterator[Subject]:
 
 
 def _thresholds() -> list[Subject]:
-    policies = Event(epsilon="1", max_change=BOUND), WEvent(epsilon="3", w=3, max_change=BOUND)
+    policies = Event(epsilon="1", max_change=BOUND), WEvent(epsilon="3", window=3, max_change=BOUND)
     return [Subject(Threshold(policy, sample=150, above=5)) for policy in policies]
 
 
 def _records() -> list[Subject]:
     bins, learn = ValueBins(BOUND), 20
-    policy = WEvent(epsilon="3", w=3, max_change=BOUND)
+    policy = WEvent(epsilon="3", window=3, max_change=BOUND)
     built: list[Callable[[Any], Any]] = [
         lambda policy: BinaryTree(policy, horizon=4000),
         lambda policy: Uniform(policy, noise="cube"),

@@ -30,8 +30,8 @@ from tidegate.config import parse_config, read_queries
 from tidegate.core.commit import Row
 from tidegate.core.session import Session
 from tidegate.pipeline import read_stream
+from tidegate.pipeline.charge_export import losses
 from tidegate.pipeline.logs import rows_of
-from tidegate.pipeline.losses import losses
 from tidegate.plan import Description
 
 Values = npt.NDArray[np.float64]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ast
 import importlib.util
 import json
 import os
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import paper_links
 import pictures
 import tidegate
 from tidegate.cli import main
@@ -286,30 +286,30 @@ def test_a_papers_page_says_what_the_code_and_the_experiments_say(paper: str) ->
 
 @pytest.mark.parametrize("paper", NUMBERED)
 def test_a_papers_rows_lead_to_the_code(paper: str) -> None:
-    """Each row links to a file of the repository and to a name in it, which is defined there."""
-    wrong = []
-    for item, _, here, _, verdict in rows_of(paper):
-        links = re.findall(r"\]\((\.\./\.\./(?:src|experiments|tests)/[^)#]+)#([\w.]+)\)", here)
-        left_out = verdict.startswith("left out") or "glossary.md" in here
-        wrong += [item] if not links and not left_out else []
-        for file, name in links:
-            path = (ROOT / "docs" / "papers" / file).resolve()
-            wrong += [f"{item}: {name}"] if not path.is_file() or name not in defined(path) else []
+    """Each row links to a line of the repository."""
+    wrong = [
+        item
+        for item, _, here, _, verdict in rows_of(paper)
+        if not paper_links.LINK.search(here)
+        and not verdict.startswith("left out")
+        and "glossary.md" not in here
+    ]
     assert wrong == []
 
 
-@cache
-def defined(path: Path) -> frozenset[str]:
-    """The functions and classes of a file, with `Class.member` for methods and fields."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            found.add(node.name)
-        if isinstance(node, ast.ClassDef):
-            found |= {f"{node.name}.{each.name}" for each in node.body if isinstance(each, ast.FunctionDef)}
-            fields = (each.target for each in node.body if isinstance(each, ast.AnnAssign))
-            found |= {f"{node.name}.{ast.unparse(field)}" for field in fields}
-    return frozenset(found)
+def test_the_lines_of_papers_define_what_is_named() -> None:
+    """If this fails, run `python tests/paper_links.py --write`."""
+    assert paper_links.stale() == []
+
+
+def test_a_wrong_line_of_a_paper_is_found() -> None:
+    """The negative control: the line after the definition."""
+    page = ROOT / "docs" / "papers" / "w_event.md"
+    link = paper_links.LINK.search(page.read_text(encoding="utf-8"))
+    assert link is not None
+    moved = paper_links.LINK.match(link[0].replace(f"#L{link['line']}", f"#L{int(link['line']) + 1}"))
+    assert moved is not None
+    assert paper_links.line_of(moved) == int(link["line"]) != int(moved["line"])
 
 
 def test_the_citation_names_this_version() -> None:

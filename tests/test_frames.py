@@ -16,7 +16,7 @@ from tidegate.core.session import plan_amendment
 from tidegate.errors import InvalidInput, InvalidParameter, MissingPart
 from tidegate.mechanisms import Uniform
 
-PLAIN = Uniform(tg.WEvent(epsilon="1", w=4), columns=2)
+PLAIN = Uniform(tg.WEvent(epsilon="1", window=4), columns=2)
 TIMES = [datetime.datetime(2026, 1, 1, hour, tzinfo=datetime.UTC) for hour in range(3)]
 COUNTS = [[1, 2], [3, 4], [5, 6]]
 
@@ -73,7 +73,7 @@ def test_a_missing_library_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPat
         tg.open(PLAIN).push_batch(COUNTS).to_pandas()
 
 
-CERTAIN = Uniform(tg.WEvent(epsilon="4000000", w=2), columns=2)  # values show which column is which
+CERTAIN = Uniform(tg.WEvent(epsilon="4000000", window=2), columns=2)  # values show which column is which
 NAMES = ("north", "south")
 
 
@@ -123,7 +123,7 @@ def test_a_labelled_row_of_pandas_is_taken_by_name() -> None:
     assert tg.open(CERTAIN, names=NAMES).push(row).values.round().tolist() == [1000, 0]
     with pytest.raises(InvalidInput, match="names="):
         tg.open(CERTAIN).push(row)
-    assert len(tg.open(Uniform(tg.WEvent(epsilon="1", w=4))).push_batch(row)) == 2
+    assert len(tg.open(Uniform(tg.WEvent(epsilon="1", window=4))).push_batch(row)) == 2
 
 
 def test_numbers_are_no_names() -> None:

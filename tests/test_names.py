@@ -16,13 +16,13 @@ from tidegate import mechanisms
 from tidegate.mechanisms import Mechanism, Uniform, catalogue
 
 ROOT = Path(__file__).resolve().parent.parent
-POLICY = tg.WEvent(epsilon="1", w=4)
+POLICY = tg.WEvent(epsilon="1", window=4)
 POLICIES: list[type] = [tg.Event, tg.WEvent, tg.User, tg.Swellfish]
 USERS_FILE = """
 import tidegate as tg
 from tidegate.mechanisms import Tide, Uniform
 
-policy = tg.WEvent(epsilon="1", w=24)
+policy = tg.WEvent(epsilon="1", window=24)
 mechanism = Uniform(policy, columns=3)
 scale: float = mechanism.scale
 Tide(policy)
@@ -30,10 +30,10 @@ tg.mechanisms.PeGaSus(tg.Event(epsilon="1"))
 with tg.open(mechanism, "service.ledger") as run:
     release = run.push([1, 2, 3])
     step: int = release.step
-    rows: int = run.releases(since=3).to_polars().height
+    rows: int = sum(each.to_polars().height for each in run.releases(since=3))
 
 Uniform(policy, colums=3)  # type: ignore[call-arg]
-tg.WEvent(epsilon="1", window=24)  # type: ignore[call-arg]
+tg.WEvent(epsilon="1", w=24)  # type: ignore[call-arg]
 tg.mechanisms.Pegasus  # type: ignore[attr-defined]
 tg.Nothing  # type: ignore[attr-defined]
 wrong: str = mechanism.scale  # type: ignore[assignment]
@@ -111,7 +111,7 @@ def test_help_documents_every_parameter(kind: type) -> None:
 @pytest.mark.parametrize(
     ("kind", "wrong", "right"),
     [
-        (tg.WEvent, "window", "w"),
+        (tg.WEvent, "w", "window"),
         (tg.WEvent, "eps", "epsilon"),
         (tg.User, "max_time", "horizon"),
         (Uniform, "colums", "columns"),

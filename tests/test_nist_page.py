@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "reviewers" / "nist.md").read_text(encoding="utf-8")
 TESTS = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)
 STEPS = {"this week": 168, "a month (30 days)": 720, "a year": 8760, "ten years": 87_600}
-WEEK = Uniform(WEvent(epsilon="1", w=168), noise="laplace")
+WEEK = Uniform(WEvent(epsilon="1", window=168), noise="laplace")
 
 
 def rows() -> dict[str, list[str]]:

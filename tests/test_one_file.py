@@ -262,7 +262,7 @@ def test_alarms_ranks_and_forecasts_are_those_of_the_file(released: tuple[City, 
 
 
 def test_an_amended_stream_goes_on_with_the_numbers_of_the_file(shared_data: Find, tmp_path: Path) -> None:
-    """What stays goes on; what changes begins anew with its own bounds; a new query is there."""
+    """What stays continues; what changes starts again with its own bounds; a new query is there."""
     city = City(shared_data(FILE), tmp_path)
     stream, half = tmp_path / "tidegate.toml", STEPS // 2
     shared = BIKES + 'share = "1/2"\n', TIME + 'share = "1/4"\n'

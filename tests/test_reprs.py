@@ -14,7 +14,7 @@ from tidegate.mechanisms import Mechanism, Sample, Uniform, catalogue
 from tidegate.releases import Releases
 
 EXAMPLES = [example for kind in catalogue().values() for example in kind.examples()]
-POLICY = tg.WEvent(epsilon="1", w=4)
+POLICY = tg.WEvent(epsilon="1", window=4)
 
 
 @pytest.mark.parametrize("mechanism", EXAMPLES, ids=lambda each: type(each).__name__)
@@ -36,7 +36,7 @@ def test_a_mechanism_is_shown_as_one_would_write_it(mechanism: Mechanism) -> Non
 
 def test_a_configuration_of_a_user_is_shown_like_ours() -> None:
     """A subclass that is a dataclass of its own is spelled the same way."""
-    assert repr(Uniform(POLICY, columns=3)) == "Uniform(WEvent(epsilon='1', w=4), columns=3)"
+    assert repr(Uniform(POLICY, columns=3)) == "Uniform(WEvent(epsilon='1', window=4), columns=3)"
     assert repr(tg.Event(rho="1/3", max_change=5)) == "Event(rho='1/3', max_change='5')"
 
 

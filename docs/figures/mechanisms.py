@@ -85,7 +85,7 @@ def blocks(panel: Axes) -> None:
 def fourier(panel: Axes) -> None:
     """A few coefficients hold a smooth day."""
     true = load(households=5_000, days=3)
-    policy = tg.WEvent(epsilon="1", w=96, max_change=5)
+    policy = tg.WEvent(epsilon="1", window=96, max_change=5)
     ours = tg.open(Fourier(policy, grid="0.1", coefficients=9)).push_batch(true).revised
     plain = tg.open(Uniform(policy, grid="0.1", noise="laplace")).push_batch(true)
     _lines(panel, true, ours.values, plain.values, ("9 coefficients of each day", "Uniform"))

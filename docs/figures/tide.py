@@ -51,7 +51,7 @@ def main() -> None:
     for axis, (name, (truth, w, periods, shown)) in zip(
         axes, streams(Path(sys.argv[1])).items(), strict=True
     ):
-        policy = tg.WEvent(epsilon="0.1", w=w)
+        policy = tg.WEvent(epsilon="0.1", window=w)
         uniform = tg.open(Uniform(policy, noise="laplace")).push_batch(truth[:, np.newaxis])
         releases = tg.open(Tide(policy, periods=periods, nonnegative=True)).push_batch(truth[:, np.newaxis])
         revised = releases.revised

@@ -34,9 +34,11 @@ PICTURES = Path(__file__).parents[1] / "pictures"
 MECHANISMS: dict[str, Callable[[tg.WEvent, int], Mechanism]] = {
     "Uniform": lambda policy, d: Uniform(policy, columns=d, noise="laplace"),
     "Sample": lambda policy, d: Sample(policy, columns=d),
-    "Sample, w/4": lambda policy, d: Sample(policy, columns=d, every=max(1, policy.w // 4), noise="laplace"),
-    "BD": lambda policy, d: BudgetDistribution(policy, columns=d, shift=d > 2 * policy.w),
-    "BA": lambda policy, d: BudgetAbsorption(policy, columns=d, shift=d > 2 * policy.w),
+    "Sample, w/4": lambda policy, d: Sample(
+        policy, columns=d, every=max(1, policy.window // 4), noise="laplace"
+    ),
+    "BD": lambda policy, d: BudgetDistribution(policy, columns=d, shift=d > 2 * policy.window),
+    "BA": lambda policy, d: BudgetAbsorption(policy, columns=d, shift=d > 2 * policy.window),
     "Fast": lambda policy, d: Fast(policy, columns=d),
     "RescueDP": lambda policy, d: RescueDP(policy, columns=d),
 }
@@ -114,7 +116,7 @@ def table(
     rows, errors = [], []
     for name, (truth, w) in found.items():
         for epsilon in epsilons:
-            policy = tg.WEvent(epsilon=epsilon, w=w)
+            policy = tg.WEvent(epsilon=epsilon, window=w)
             rows.append(f"{name}\nw = {w}, ε = {epsilon}, mean {short(truth.mean())}")
             errors.append([error(make(policy, truth.shape[1]), truth) for make in MECHANISMS.values()])
             print(rows[-1].replace("\n", " | "), *(f"{e:.4g}" for e in errors[-1]), flush=True)
@@ -172,7 +174,7 @@ def draw_streams(found: dict[str, tuple[np.ndarray, int]], epsilon: str) -> None
         steps = np.arange(len(truth))[window]
         for row, label in enumerate(shown):
             axes = grid[row, column]
-            mechanism = MECHANISMS[label](tg.WEvent(epsilon=epsilon, w=w), 1)
+            mechanism = MECHANISMS[label](tg.WEvent(epsilon=epsilon, window=w), 1)
             values = np.maximum(tg.open(mechanism).push_batch(truth).values, 0)
             wrong = np.abs(values - truth).mean()
             axes.plot(steps, values[window], color="#d1495b", linewidth=0.9, drawstyle="steps-post")

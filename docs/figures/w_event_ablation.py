@@ -90,7 +90,7 @@ def table(
     print("|", " | ".join(["---", *["---:"] * (len(variants) + 2)]), "|")
     worst = 0.0
     for name, (truth, w) in found.items():
-        policy, columns = tg.WEvent(epsilon="1", w=w), truth.shape[1]
+        policy, columns = tg.WEvent(epsilon="1", window=w), truth.shape[1]
         some = runs if columns < 100 else max(2, runs // 10)
         entries = [kind(policy, columns=columns, **options) for options in variants.values()]
         entries += [Uniform(policy, columns=columns, noise="laplace"), Sample(policy, columns=columns)]

@@ -15,7 +15,9 @@ from latex2mathml.converter import convert
 
 COVERS = re.compile(r"^Covers: .*(?:\n[A-Z][\w ]+: .*)*", re.MULTILINE)
 REPORT = re.compile(r"\]\((?:\.\./)+tests/reports/(?P<name>\w+\.md(?:#[\w-]+)?)\)")
-SOURCE = re.compile(r"\[(?P<text>[^\]]+)\]\((?:\.\./)+(?:src|tests|experiments|benchmarks)/[^)\s]+\)")
+SOURCE = re.compile(
+    r"\[(?P<text>[^\]]+)\]\((?:\.\./)+(?:src|tests|experiments|benchmarks)/[^)\s]+(?: \"[\w.]+\")?\)"
+)
 NOTEBOOK = re.compile(r"\]\((?P<path>[^)\s:]+)\.ipynb\)")
 RAISED = re.compile(r"(?<=[\w)\]|′])\^(?:\{([^{}<]*)\}|(\([^()<]*\)|[-−+±]?[^\W_]+))")
 LOWERED = re.compile(r"(?<![\w/.])([^\W\d_]′?)_(?:\{([^{}<]*)\}|([^\W_]{1,4}))(?!\w)")

@@ -25,7 +25,7 @@ def chart(releases: Releases) -> str:
     --------
     >>> import tidegate as tg
     >>> from tidegate.mechanisms import Uniform
-    >>> releases = tg.open(Uniform(tg.WEvent(epsilon="1", w=3))).push_batch([[40], [50], [60]])
+    >>> releases = tg.open(Uniform(tg.WEvent(epsilon="1", window=3))).push_batch([[40], [50], [60]])
     >>> page = chart(releases)
     >>> page.startswith("<figure") and page.count("<polyline") == 1
     True

@@ -1,8 +1,8 @@
 """The one way to compile a kernel: Numba, cached on disk under a hash of ALL kernel sources.
 
 Numba's own cache notices a change of the file a function stands in, but not a change of a kernel that it
-calls in another file, and would go on running stale machine code. Here the cache folder's name contains a
-digest of every kernel source of the package, so any change of any kernel compiles all of them anew. Machine code is
+calls in another file, and would continue to run stale machine code. Here the cache folder's name contains a
+digest of every kernel source of the package, so any change of any kernel compiles all of them again. Machine code is
 kept in that folder or nowhere: where it cannot be written, every process compiles for itself.
 
 Kernels live in files named ``kernels.py`` or in folders named ``kernels``; a test keeps them there.
@@ -10,15 +10,18 @@ Kernels live in files named ``kernels.py`` or in folders named ``kernels``; a te
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from tidegate import first_use
 from tidegate.light_compiler import Cache, Called, Entry, numba
 
 PACKAGE = Path(__file__).parent
@@ -137,9 +140,13 @@ def _uninterrupted(work: Callable[..., Any]) -> Callable[..., Any]:
         def compile_apart() -> None:
             _compiling.here = True
             try:
-                outcome.set_result(work(*arguments))
+                with _collecting_later():
+                    result = work(*arguments)
+                outcome.set_result(result)
             except BaseException as error:  # for whoever waits
                 outcome.set_exception(error)
+            finally:
+                first_use.end()
 
         _start(compile_apart)
         raised: BaseException | None = None
@@ -156,6 +163,18 @@ def _uninterrupted(work: Callable[..., Any]) -> Callable[..., Any]:
         return outcome.result()
 
     return waiting
+
+
+@contextmanager
+def _collecting_later() -> Iterator[None]:
+    """Looking for garbage again and again would take a seventh of the time: it is collected when all is compiled."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _start(work: Callable[[], None]) -> None:

@@ -30,7 +30,7 @@ def columns_of(
     --------
     >>> import tidegate as tg
     >>> from tidegate.mechanisms import Uniform
-    >>> releases = tg.open(Uniform(tg.WEvent(epsilon="1", w=3), columns=2)).push_batch([[1, 2], [3, 4]])
+    >>> releases = tg.open(Uniform(tg.WEvent(epsilon="1", window=3), columns=2)).push_batch([[1, 2], [3, 4]])
     >>> list(columns_of(releases, None, ["north", "south"], 0.9, "wide"))
     ['step', 'north', 'north low', 'north high', 'south', 'south low', 'south high', 'status']
     """

@@ -18,14 +18,15 @@ MOST_NAMES = 8  # of columns that are spelt out
 
 # what papers and other libraries call things; the first that a class has is offered
 PARAMETERS = {
-    "window": ("w", "horizon"),
+    "w": ("window",),
+    "window": ("horizon",),
     "eps": ("epsilon",),
     "privacy_budget": ("epsilon",),
     "sensitivity": ("max_change",),
     "alpha": ("max_change",),
     "max_contribution": ("max_change",),
-    "length": ("w", "horizon"),
-    "steps": ("horizon", "w"),
+    "length": ("window", "horizon"),
+    "steps": ("horizon", "window"),
     "max_time": ("horizon",),
     "d": ("columns",),
     "dim": ("columns",),
@@ -88,8 +89,8 @@ def spelled(configuration: Any) -> str:
     Examples
     --------
     >>> import tidegate as tg
-    >>> tg.mechanisms.Uniform(tg.WEvent(epsilon="0.1", w=24), columns=2, grid="0.01")
-    Uniform(WEvent(epsilon='0.1', w=24), columns=2, grid='0.01')
+    >>> tg.mechanisms.Uniform(tg.WEvent(epsilon="0.1", window=24), columns=2, grid="0.01")
+    Uniform(WEvent(epsilon='0.1', window=24), columns=2, grid='0.01')
     """
     parts = []
     for each in fields(configuration):

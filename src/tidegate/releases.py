@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from fractions import Fraction
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,31 @@ class NoiseLaw(Protocol):
 
     def radius(self, scale: npt.ArrayLike, confidence: float) -> Values:
         """Half the width of the interval that holds the noise with a probability."""
+
+
+class Errors(NamedTuple):
+    """Of what the errors of released values are made, T × d each: what sums and means of steps need to know.
+
+    The error of a step has three parts: its own, which no other step has; a shared one, which may be correlated with
+    that of the step before; and a lasting one, which has the same sign at all steps.
+
+    Attributes
+    ----------
+    own
+        The variance of its own part, which is not in the released value: the scatter of a count around its level.
+    shared
+        The variance of what is in the released value: the noise of a measurement, which later steps may repeat, or of a
+        level that is tracked.
+    carry
+        The correlation of the shared part with that of the step before; 0 where it begins anew.
+    lasting
+        The square of the lasting part: a trend that is followed late, a level that is too small to be seen.
+    """
+
+    own: Values
+    shared: Values
+    carry: Values
+    lasting: Values
 
 
 class Radii:
@@ -60,9 +85,17 @@ class Radii:
             found = self._known[confidence] = self._work_out(confidence)
         return found
 
+    def errors(self) -> Errors | None:
+        """Of what the errors are made, where that is known."""
+        return None
+
     def rows(self, part: int | slice) -> Radii:
         """Those of one step, or of some."""
         return Radii(lambda confidence: self(confidence)[part])
+
+    def of_one(self, release: Release, place: int) -> Radii:
+        """Those of the release that was given this place: made when they are asked for."""
+        return self.rows(place)
 
 
 class SharedRadii(ABC):
@@ -254,7 +287,7 @@ class Release(_Published):
     Examples
     --------
     >>> import tidegate as tg
-    >>> release = tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=4), columns=3)).push([5, 0, 9])
+    >>> release = tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", window=4), columns=3)).push([5, 0, 9])
     >>> release.step, release.values.shape, release.status.name, release.spent  # the noise is shared
     (1, (3,), 'FRESH', Fraction(0, 1))
     >>> low, high = release.interval(0.9)
@@ -266,7 +299,7 @@ class Release(_Published):
         "_place", "_radii", "delay", "deviation", "law", "measured", "revised", "scale", "source", "status", "step",
         "unit", "units", "values",
     )  # fmt: skip
-    _place: int  # among releases that share what gives their radii
+    _place: int | None  # among releases that share what gives their radii; None: it has its own
 
     def __init__(
         self,
@@ -296,17 +329,18 @@ class Release(_Published):
         self.measured = measured
         self.law = None
         self._radii: Radii | SharedRadii | None = None
+        self._place = None
 
     @property
     def radii(self) -> Radii | None:
         """What gives half the widths of intervals where the law of the noise is not all; else None."""
-        if isinstance(self._radii, SharedRadii):
-            self._radii = self._radii.of_one(self, self._place)
-        return self._radii
+        if self._place is not None and self._radii is not None:
+            self._radii, self._place = self._radii.of_one(self, self._place), None
+        return cast(Radii | None, self._radii)
 
     @radii.setter
     def radii(self, radii: Radii | None) -> None:
-        self._radii = radii
+        self._radii, self._place = radii, None
 
     def _radius_by(self, law: NoiseLaw, confidence: float) -> Values:
         if self.status is Status.FRESH:
@@ -362,7 +396,7 @@ class Releases(_Published):
     Examples
     --------
     >>> import tidegate as tg
-    >>> run = tg.open(tg.mechanisms.Sample(tg.WEvent(epsilon="1", w=4), columns=2))
+    >>> run = tg.open(tg.mechanisms.Sample(tg.WEvent(epsilon="1", window=4), columns=2))
     >>> releases = run.push_batch([[5, 0]] * 8)
     >>> len(releases), releases.values.shape, int(releases.fresh.sum())
     (8, (8, 2), 2)
@@ -449,7 +483,7 @@ class Releases(_Published):
         --------
         >>> import tidegate as tg
         >>> from tidegate.mechanisms import Uniform
-        >>> releases = tg.open(Uniform(tg.WEvent(epsilon="1", w=3), columns=2)).push_batch([[1, 2], [3, 4]])
+        >>> releases = tg.open(Uniform(tg.WEvent(epsilon="1", window=3), columns=2)).push_batch([[1, 2], [3, 4]])
         >>> releases.to_polars(names=["north", "south"]).columns
         ['step', 'column', 'value', 'low', 'high', 'status']
         """
@@ -537,7 +571,7 @@ class Releases(_Published):
             measured=None if self.measured is None else self.measured.rows(at),
         )
         release.law = self.law
-        release.radii = None if self.radii is None else self.radii.rows(at)
+        release._radii, release._place = self.radii, at
         return release
 
     def ending_at(self, step: int) -> Releases | None:

@@ -1,3 +1,3 @@
-"""The version, where every room can read it."""
+"""The version, where every package can read it."""
 
 __version__ = "1.0.0a1"

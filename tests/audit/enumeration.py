@@ -32,7 +32,8 @@ def enumerated(
     if found is None:
         verdict = finding(looked, CLEAN, 0.0, "none", 0.0)
     else:
-        words = f"the transcript {list(found.transcript)} has the chances {found.chances[0]:.4g} and {found.chances[1]:.4g}"
+        one, other = found.chances
+        words = f"the transcript {list(found.transcript)} has the chances {one:.4g} and {other:.4g}"
         verdict = finding(looked, VIOLATES, found.loss, "exact", 0.0, pair=found.pair, words=words)
     verdict.seconds, verdict.way = time.monotonic() - begun, looked.way
     return verdict

@@ -73,11 +73,11 @@ class Shipped:
 
 def shipped() -> list[Shipped]:
     """At least one configuration of every mechanism of the catalogue."""
-    one, window = Event(epsilon="1"), WEvent(epsilon="2", w=2)
-    pairs = WEvent(epsilon="2", w=2, adjacency="replace")
+    one, window = Event(epsilon="1"), WEvent(epsilon="2", window=2)
+    pairs = WEvent(epsilon="2", window=2, adjacency="replace")
     groups = ((0,), (1,))
-    watched = BudgetAbsorption(WEvent(epsilon="4", w=2), pan_private="single")
-    watched_halves = BudgetDistribution(WEvent(epsilon="4", w=2), pan_private="single")
+    watched = BudgetAbsorption(WEvent(epsilon="4", window=2), pan_private="single")
+    watched_halves = BudgetDistribution(WEvent(epsilon="4", window=2), pan_private="single")
     lavish: dict[str, Any] = {
         "filter": False,
         "portion": 1.0,
@@ -98,19 +98,23 @@ def shipped() -> list[Shipped]:
     house = Specification((oven, Secret(1, 2, "always", 1, "somebody is at home")), "house")
     chosen = [
         Shipped("Uniform, one event", Uniform(one), 1),
-        Shipped("Uniform, w = 3", Uniform(WEvent(epsilon="1", w=3), noise="laplace"), 4),
-        Shipped("Uniform, groups of steps", Uniform(WEvent(epsilon="1", w=4), noise="cube"), 6),
-        Shipped("Uniform, noise that slides", Uniform(WEvent(epsilon="1", w=3), noise="auto"), 5),
+        Shipped("Uniform, w = 3", Uniform(WEvent(epsilon="1", window=3), noise="laplace"), 4),
+        Shipped("Uniform, groups of steps", Uniform(WEvent(epsilon="1", window=4), noise="cube"), 6),
+        Shipped("Uniform, noise that slides", Uniform(WEvent(epsilon="1", window=3), noise="auto"), 5),
         Shipped("Uniform, one user", Uniform(User(epsilon="1", horizon=3), noise="auto"), 3),
         Shipped("Uniform, replaced rows", Uniform(Event(epsilon="1", adjacency="replace"), columns=2), 2),
-        Shipped("Uniform, (ε, δ)", Uniform(WEvent(epsilon="1", delta="1e-3", w=4)), 4),
+        Shipped("Uniform, (ε, δ)", Uniform(WEvent(epsilon="1", delta="1e-3", window=4)), 4),
         Shipped("Uniform, zCDP", Uniform(Event(rho="1/2")), 2),
-        Shipped("Sample", Sample(WEvent(epsilon="1", w=3)), 5),
-        Shipped("Sample, every second step", Sample(WEvent(epsilon="1", w=3), every=2), 5),
-        Shipped("Sample, groups of measurements", Sample(WEvent(epsilon="1", w=6), every=2, noise="cube"), 9),
+        Shipped("Sample", Sample(WEvent(epsilon="1", window=3)), 5),
+        Shipped("Sample, every second step", Sample(WEvent(epsilon="1", window=3), every=2), 5),
+        Shipped(
+            "Sample, groups of measurements", Sample(WEvent(epsilon="1", window=6), every=2, noise="cube"), 9
+        ),
         Shipped("BudgetAbsorption", BudgetAbsorption(window, noise="laplace"), 5),
-        Shipped("BudgetAbsorption, w = 3", BudgetAbsorption(WEvent(epsilon="3", w=3), noise="laplace"), 5),
-        Shipped("BudgetAbsorption, tests that slide", BudgetAbsorption(WEvent(epsilon="3", w=3)), 5),
+        Shipped(
+            "BudgetAbsorption, w = 3", BudgetAbsorption(WEvent(epsilon="3", window=3), noise="laplace"), 5
+        ),
+        Shipped("BudgetAbsorption, tests that slide", BudgetAbsorption(WEvent(epsilon="3", window=3)), 5),
         Shipped("BudgetAbsorption, replaced rows", BudgetAbsorption(pairs, columns=2), 3),
         Shipped("BudgetAbsorption, groups that share", BudgetAbsorption(window, columns=2, groups=groups), 4),
         Shipped("BudgetAbsorption, shifted", BudgetAbsorption(window, columns=5, shift=True), 3),
@@ -118,48 +122,54 @@ def shipped() -> list[Shipped]:
         Shipped("BudgetDistribution, pan-private, seen once", watched_halves, 3, 12.0),
         Shipped("BudgetDistribution", BudgetDistribution(window, noise="laplace"), 4),
         Shipped(
-            "BudgetDistribution, w = 3", BudgetDistribution(WEvent(epsilon="3", w=3), noise="laplace"), 4
+            "BudgetDistribution, w = 3", BudgetDistribution(WEvent(epsilon="3", window=3), noise="laplace"), 4
         ),
-        Shipped("BudgetDistribution, tests that slide", BudgetDistribution(WEvent(epsilon="3", w=3)), 4),
+        Shipped("BudgetDistribution, tests that slide", BudgetDistribution(WEvent(epsilon="3", window=3)), 4),
         Shipped(
-            "Fast", Fast(WEvent(epsilon="2", w=4), columns=2, samples=2, filter=False, noise="laplace"), 5
+            "Fast",
+            Fast(WEvent(epsilon="2", window=4), columns=2, samples=2, filter=False, noise="laplace"),
+            5,
         ),
-        Shipped("Fast, noise that slides", Fast(WEvent(epsilon="2", w=4), samples=3, filter=False), 7),
-        Shipped("Fast, zCDP", Fast(WEvent(rho="1/2", w=4), samples=2, filter=False), 5),
+        Shipped("Fast, noise that slides", Fast(WEvent(epsilon="2", window=4), samples=3, filter=False), 7),
+        Shipped("Fast, zCDP", Fast(WEvent(rho="1/2", window=4), samples=2, filter=False), 5),
         Shipped("RescueDP", RescueDP(window, **lavish), 3),
         Shipped("Blocks", Blocks(Uniform(User(epsilon="1", horizon=2))), 4),
         Shipped("PeGaSus", PeGaSus(one), 4),
         Shipped(
             "PeGaSus, half for groups", PeGaSus(Event(epsilon="2"), perturber_share="1/2", threshold=2), 4
         ),
-        Shipped("PeGaSus, noise that slides", PeGaSus(WEvent(epsilon="2", w=3), threshold=2), 5),
+        Shipped("PeGaSus, noise that slides", PeGaSus(WEvent(epsilon="2", window=3), threshold=2), 5),
         Shipped(
             "HierarchicalPeGaSus", HierarchicalPeGaSus(Event(epsilon="2"), hierarchy=Hierarchy.balanced(4)), 1
         ),
         Shipped("BackwardSmoothing", BackwardSmoothing(one, back=2), 4),
         Shipped("BinaryTree", BinaryTree(one, horizon=7, estimator="plain"), 6),
-        Shipped("BinaryTree, w = 3, Honaker", BinaryTree(WEvent(epsilon="2", w=3), horizon=7), 5),
+        Shipped("BinaryTree, w = 3, Honaker", BinaryTree(WEvent(epsilon="2", window=3), horizon=7), 5),
         Shipped("HybridTree", HybridTree(one, estimator="plain"), 4),
         Shipped("SlidingWindowTree", SlidingWindowTree(one, window=3, estimator="plain"), 4),
         Shipped("Factorization", Factorization(Event(rho="1/2"), horizon=4, method="square-root"), 4),
         Shipped("Factorization, BLT", Factorization(Event(rho="1/2"), horizon=4), 3),
         Shipped("EndlessSum", EndlessSum(Event(rho="1/2")), 4),
-        Shipped("EndlessSum, w = 3", EndlessSum(WEvent(rho="1/2", w=3)), 5),
+        Shipped("EndlessSum, w = 3", EndlessSum(WEvent(rho="1/2", window=3)), 5),
         Shipped(
             "OptStream",
-            OptStream(WEvent(epsilon="2", w=4), samples=2, features=(whole_period(4),), noise="laplace"),
+            OptStream(WEvent(epsilon="2", window=4), samples=2, features=(whole_period(4),), noise="laplace"),
             8,
         ),
-        Shipped("OptStream, noise that slides", OptStream(WEvent(epsilon="2", w=4), samples=3), 8),
+        Shipped("OptStream, noise that slides", OptStream(WEvent(epsilon="2", window=4), samples=3), 8),
         Shipped(
-            "OptStream, groups of samples", OptStream(WEvent(epsilon="2", w=4), samples=3, noise="cube"), 8
+            "OptStream, groups of samples",
+            OptStream(WEvent(epsilon="2", window=4), samples=3, noise="cube"),
+            8,
         ),
         Shipped(
-            "OptStream, adaptive", OptStream(WEvent(epsilon="6", w=4), samples=2, adaptive=True), 8, 12.0
+            "OptStream, adaptive", OptStream(WEvent(epsilon="6", window=4), samples=2, adaptive=True), 8, 12.0
         ),
         Shipped(
             "OptStream, adaptive samples that share",
-            OptStream(WEvent(epsilon="2", w=4), samples=3, adaptive=True, split=("1/50", 1, 0), noise="cube"),
+            OptStream(
+                WEvent(epsilon="2", window=4), samples=3, adaptive=True, split=("1/50", 1, 0), noise="cube"
+            ),
             8,
             12.0,
         ),
@@ -171,7 +181,7 @@ def shipped() -> list[Shipped]:
         Shipped(
             "HierarchicalOptStream, samples per leaf",
             PerLeafOptStream(
-                WEvent(epsilon="6", w=4, mobility="fixed"),
+                WEvent(epsilon="6", window=4, mobility="fixed"),
                 hierarchy=Hierarchy.from_parents({"north": None, "south": None}),
                 samples=2,
             ),
@@ -180,10 +190,12 @@ def shipped() -> list[Shipped]:
         Shipped("Swellfish", Swellfish(SwellfishPolicy(specifications=(house,))), 6),
         Shipped("Tide", Tide(one), 1),
         Shipped("Tide, w = 2", Tide(window, delay=0, noise="laplace"), 3),
-        Shipped("Tide, groups of measurements", Tide(WEvent(epsilon="2", w=4), delay=0, noise="cube"), 7),
+        Shipped(
+            "Tide, groups of measurements", Tide(WEvent(epsilon="2", window=4), delay=0, noise="cube"), 7
+        ),
         Shipped("Tide, noise that slides", Tide(window, delay=0), 8),
-        Shipped("Tide, zCDP", Tide(WEvent(rho="2", w=2), delay=0), 3),
-        Shipped("Fourier", Fourier(WEvent(epsilon="1", w=4), coefficients=2), 4),
+        Shipped("Tide, zCDP", Tide(WEvent(rho="2", window=2), delay=0), 3),
+        Shipped("Fourier", Fourier(WEvent(epsilon="1", window=4), coefficients=2), 4),
         Shipped("ClippedSum", ClippedSum(Event(epsilon="2", max_change=4), **clipped), 4),
     ]
     rest = (ClippedAverage, ClippedDecay, ClippedHistogram)

@@ -22,11 +22,11 @@ from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.policy import Event, User, WEvent
 
 SOUND: list[Any] = [
-    Uniform(WEvent(epsilon="1", w=5), columns=3),
-    Uniform(WEvent(rho="1/2", w=5)),
-    Sample(WEvent(epsilon="1", w=4), every=3),
-    BudgetAbsorption(WEvent(epsilon="1", w=4), columns=2, noise="laplace"),
-    BudgetDistribution(WEvent(epsilon="0.7", w=4), noise="laplace"),
+    Uniform(WEvent(epsilon="1", window=5), columns=3),
+    Uniform(WEvent(rho="1/2", window=5)),
+    Sample(WEvent(epsilon="1", window=4), every=3),
+    BudgetAbsorption(WEvent(epsilon="1", window=4), columns=2, noise="laplace"),
+    BudgetDistribution(WEvent(epsilon="0.7", window=4), noise="laplace"),
     PeGaSus(Event(epsilon="1")),
     *RescueDP.examples()[:2],
 ]
@@ -43,10 +43,18 @@ def test_sound_accounts_replay(mechanism: Any) -> None:
 @pytest.mark.parametrize(
     ("mechanism", "loss", "words"),
     [
-        (thin(2, WEvent(epsilon="1", w=5)), 2.0, "lost 2 by its noise"),
-        (Literal(WEvent(epsilon="1", w=4), noise="laplace"), 1.375, "charged more than the budget"),
-        (InFloatingPoint(WEvent(epsilon="0.7", w=4), noise="laplace"), 1.125, "charged more than the budget"),
-        (OneNullifiedStepShort(WEvent(epsilon="1", w=4), noise="laplace"), 1.125, "more than the budget"),
+        (thin(2, WEvent(epsilon="1", window=5)), 2.0, "lost 2 by its noise"),
+        (Literal(WEvent(epsilon="1", window=4), noise="laplace"), 1.375, "charged more than the budget"),
+        (
+            InFloatingPoint(WEvent(epsilon="0.7", window=4), noise="laplace"),
+            1.125,
+            "charged more than the budget",
+        ),
+        (
+            OneNullifiedStepShort(WEvent(epsilon="1", window=4), noise="laplace"),
+            1.125,
+            "more than the budget",
+        ),
         (ChargedNothing(Event(epsilon="1")), np.inf, "charged 0"),
     ],
 )
@@ -59,14 +67,14 @@ def test_wrong_accounts_are_found(mechanism: Any, loss: float, words: str) -> No
 
 
 SHARING: list[Any] = [
-    Uniform(WEvent(epsilon="1", w=5)),
-    Uniform(WEvent(epsilon="1", w=12), noise="cube"),
+    Uniform(WEvent(epsilon="1", window=5)),
+    Uniform(WEvent(epsilon="1", window=12), noise="cube"),
     Uniform(User(epsilon="1", horizon=6)),
-    Sample(WEvent(epsilon="1", w=12), every=5),
-    BudgetAbsorption(WEvent(epsilon="1", w=2, max_change=4)),
-    BudgetDistribution(WEvent(epsilon="3", w=3)),
-    Fast(WEvent(epsilon="4", w=10), samples=4),
-    PeGaSus(WEvent(epsilon="10", w=6), columns=2, threshold=40),
+    Sample(WEvent(epsilon="1", window=12), every=5),
+    BudgetAbsorption(WEvent(epsilon="1", window=2, max_change=4)),
+    BudgetDistribution(WEvent(epsilon="3", window=3)),
+    Fast(WEvent(epsilon="4", window=10), samples=4),
+    PeGaSus(WEvent(epsilon="10", window=6), columns=2, threshold=40),
 ]
 
 
@@ -117,7 +125,7 @@ def test_charges_of_half_are_found() -> None:
 
 def test_losses_from_scales_are_what_the_paper_says() -> None:
     """A publication of BA loses Δ/scale and each test ε/2w, whatever is charged."""
-    mechanism = BudgetAbsorption(WEvent(epsilon="1", w=4), noise="laplace")
+    mechanism = BudgetAbsorption(WEvent(epsilon="1", window=4), noise="laplace")
     releases = direct.released(mechanism, 4096 * np.arange(1, 9)[:, np.newaxis])
     losses = mechanism.step_losses(releases)
     assert losses is not None

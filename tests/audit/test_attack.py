@@ -34,7 +34,10 @@ STREAM = np.array([[5], [900], [0], [7], [7], [90], [1]])
 @pytest.mark.parametrize("course", COURSES, ids=lambda course: course.name)
 @pytest.mark.parametrize(
     "mechanism",
-    [Uniform(WEvent(epsilon="1", w=3)), BudgetAbsorption(WEvent(epsilon="2", w=2), noise="laplace")],
+    [
+        Uniform(WEvent(epsilon="1", window=3)),
+        BudgetAbsorption(WEvent(epsilon="2", window=2), noise="laplace"),
+    ],
 )
 def test_every_course_shows_as_many_numbers_each_time(course: Course, mechanism: Any) -> None:
     """The shape of a transcript depends on the length of the stream alone, and something is released."""
@@ -77,7 +80,7 @@ def test_sound_mechanisms_are_not_accused_from_any_angle(name: str) -> None:
 
 def test_lengths_go_beyond_two_cycles_and_begin_at_one() -> None:
     """Periods, windows and trees are repeated at least twice."""
-    assert levels.cycle(Sample(WEvent(epsilon="1", w=3), every=2)) == 3
+    assert levels.cycle(Sample(WEvent(epsilon="1", window=3), every=2)) == 3
     for each in shipped():
         every = levels.lengths(each.mechanism, each.steps or 4)
         assert every[0] == 1
@@ -91,7 +94,7 @@ def test_lengths_go_beyond_two_cycles_and_begin_at_one() -> None:
 def test_streams_stand_at_public_limits_and_at_decisions() -> None:
     """θ of the Grouper is found by its name, the border of BA's decision by trying."""
     assert 7 in levels.public_levels(PeGaSus(Event(epsilon="2"), threshold=7))
-    absorbing = BudgetAbsorption(WEvent(epsilon="1/10", w=2), noise="laplace")
+    absorbing = BudgetAbsorption(WEvent(epsilon="1/10", window=2), noise="laplace")
     (border, *_) = levels.decision_levels(Configured(absorbing), 4)
     assert 5 <= border <= 80  # d·λ is 40, or 20 after a quiet step; found by trying
     pairs = placed(absorbing.policy, 1, 4, (border,))
@@ -108,7 +111,7 @@ def test_the_first_pairs_of_a_library_have_their_windows_everywhere() -> None:
 
 def test_intruders_come_before_anything_arrives() -> None:
     """A pan-private run is seen after its rows, before them, and with nothing added at all."""
-    watched = BudgetAbsorption(WEvent(epsilon="4", w=2), pan_private="single")
+    watched = BudgetAbsorption(WEvent(epsilon="4", window=2), pan_private="single")
     named = [angle.name for angle in angles(watched, 3)]
     assert "seen before step 1 arrives" in named
     assert "seen after step 1 arrived" in named
@@ -161,7 +164,7 @@ def test_plain_course_is_one_batch() -> None:
 BRIEF = Effort(seconds=0.5, trials=200, scan=60, pairs=2, fewest=60)
 EXAMPLES = [
     *[(example) for kind in catalogue().values() for example in kind.examples()[:1]],
-    ClippedSum(WEvent(epsilon="1", w=6, max_change=1024), horizon=8, lag=6, above=0, per_doubling=1),
+    ClippedSum(WEvent(epsilon="1", window=6, max_change=1024), horizon=8, lag=6, above=0, per_doubling=1),
 ]
 
 
@@ -189,7 +192,7 @@ def test_a_stream_is_not_longer_than_a_counter() -> None:
 @pytest.mark.slow
 def test_values_that_are_revised_later_are_attacked() -> None:
     """Tide revises fewer steps than it has released: the likelihood is that of its values and their own scales."""
-    subject = Configured(Tide(WEvent(epsilon="2", w=4)))
+    subject = Configured(Tide(WEvent(epsilon="2", window=4)))
     shown, width, steps = subject.layout(9)
     assert (shown, width) == (1, 1 + MARKS)
     assert steps in (0, 9)

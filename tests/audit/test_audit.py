@@ -177,7 +177,7 @@ def test_damaged_verdicts_are_refused(tmp_path: Path) -> None:
 def test_repeated_audits_of_a_sound_mechanism_never_accuse() -> None:
     """Twenty short audits at the claimed ε and at a much larger error than usual, each below 10⁻⁴."""
     effort = Effort(seconds=0.3, trials=20_000, scan=1000, pairs=6)
-    policy = WEvent(epsilon="1", w=2)
+    policy = WEvent(epsilon="1", window=2)
     for seed in range(20):
         verdict = audit(
             Uniform(policy), steps=2, effort=effort, error=1e-4, testers=("statistical",), seed=seed

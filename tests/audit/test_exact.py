@@ -57,7 +57,7 @@ def test_chances_of_all_transcripts_add_up() -> None:
 @pytest.mark.parametrize("kind", [BudgetAbsorption, BudgetDistribution])
 def test_models_are_what_the_mechanisms_do(kind: type[BudgetAbsorption]) -> None:
     """Chances of publication patterns: the program against real transcripts; another ε is refused."""
-    mechanism = kind(WEvent(epsilon="3", w=2), noise="laplace")
+    mechanism = kind(WEvent(epsilon="3", window=2), noise="laplace")
     stream = np.array([[1], [3]])
     drawn = Configured(mechanism).sample(stream, 30_000)[:, :: 1 + MARKS]  # after each value stand its marks
 
@@ -86,7 +86,7 @@ def test_models_are_what_the_mechanisms_do(kind: type[BudgetAbsorption]) -> None
 @pytest.mark.slow
 def test_the_literal_reading_loses_a_quarter_more() -> None:
     """Line 5 of BA read literally: exactly 1.25 ε at w = 2; the sound rule never more than ε."""
-    policy = WEvent(epsilon="3", w=2)
+    policy = WEvent(epsilon="3", window=2)
     literal = exact.search(models.absorption(Fraction(3), 2, literal=True), policy, 1, 3, 3.0, 20.0)
     assert literal.loss / 3 == pytest.approx(1.25, abs=1e-9)
     assert literal.pair is not None
@@ -106,7 +106,7 @@ def test_sparse_vector_variants() -> None:
 
 def test_only_what_is_modelled_has_a_model() -> None:
     """Other grids, groups and pan-private runs have none."""
-    policy = WEvent(epsilon="3", w=2)
+    policy = WEvent(epsilon="3", window=2)
     known: list[Mechanism] = [
         kind(policy, noise="laplace") for kind in (BudgetAbsorption, BudgetDistribution)
     ]

@@ -11,9 +11,9 @@ from tidegate.policy import Event, Policy, Secret, Specification, Swellfish, Use
 POLICIES = [
     (Event(epsilon="1"), 1, 4),
     (Event(epsilon="1", adjacency="replace"), 3, 3),
-    (WEvent(epsilon="1", w=3), 2, 7),
-    (WEvent(epsilon="1", w=3, mobility="fixed"), 2, 7),
-    (WEvent(epsilon="1", w=2, max_change=4, adjacency="replace"), 2, 5),
+    (WEvent(epsilon="1", window=3), 2, 7),
+    (WEvent(epsilon="1", window=3, mobility="fixed"), 2, 7),
+    (WEvent(epsilon="1", window=2, max_change=4, adjacency="replace"), 2, 5),
     (User(epsilon="1", horizon=5), 1, 5),
 ]
 HOME = Secret(1, 1, "always", 1, "somebody is at home")
@@ -39,7 +39,7 @@ def test_every_pair_is_a_pair_of_neighbours(policy: Policy, columns: int, steps:
 
 def test_the_library_straddles_moves_and_replaces() -> None:
     """Windows begin at several places, moving units change columns, replaced rows change two."""
-    pairs = neighbours.library(WEvent(epsilon="1", w=3, adjacency="replace"), 3, 7)
+    pairs = neighbours.library(WEvent(epsilon="1", window=3, adjacency="replace"), 3, 7)
     changes = [pair.second - pair.first for pair in pairs]
     firsts = {int(np.flatnonzero(change.any(axis=1))[0]) for change in changes}
     assert len(firsts) >= 3

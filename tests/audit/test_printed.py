@@ -23,7 +23,7 @@ def kinds(kind: type) -> list[type]:
     return [each for one in kind.__subclasses__() for each in (one, *kinds(one))]
 
 
-@pytest.mark.parametrize("policy", [WEvent(epsilon="1", w=6), User(epsilon="1", horizon=6)])
+@pytest.mark.parametrize("policy", [WEvent(epsilon="1", window=6), User(epsilon="1", horizon=6)])
 @pytest.mark.parametrize("kind", [Fast, RescueDP])
 def test_sample_times_of_each_column_are_refused(kind: type, policy: Policy) -> None:
     """No account holds what columns with times of their own lose."""
@@ -35,7 +35,7 @@ def test_the_printed_test_of_pruning_is_refused() -> None:
     """It is not private for four levels or more."""
     tree = Hierarchy.balanced(8)
     with pytest.raises(InvalidParameter, match="keeps its promise"):
-        Session(PrintedPruning(WEvent(epsilon="1", w=6), hierarchy=tree))
+        Session(PrintedPruning(WEvent(epsilon="1", window=6), hierarchy=tree))
 
 
 def test_no_printed_mechanism_has_an_account() -> None:

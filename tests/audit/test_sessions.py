@@ -19,7 +19,7 @@ from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.policy import Event, WEvent
 
-POLICY = WEvent(epsilon="1", w=3)
+POLICY = WEvent(epsilon="1", window=3)
 
 
 class Louder(Uniform):

@@ -15,8 +15,8 @@ from tidegate.policy import User, WEvent
 
 CUBES = [
     (Uniform(User(epsilon="3", horizon=2)), 2),
-    (Uniform(WEvent(epsilon="3", w=3), noise="cube"), 4),
-    (Sample(WEvent(epsilon="3", w=6), every=2, noise="cube"), 7),
+    (Uniform(WEvent(epsilon="3", window=3), noise="cube"), 4),
+    (Sample(WEvent(epsilon="3", window=6), every=2, noise="cube"), 7),
 ]
 
 
@@ -31,7 +31,7 @@ def test_enumeration_finds_the_loss_of_the_cube(mechanism: Mechanism, steps: int
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "mechanism", [Uniform(WEvent(epsilon="1", w=3)), Sample(WEvent(epsilon="1", w=4), every=2)]
+    "mechanism", [Uniform(WEvent(epsilon="1", window=3)), Sample(WEvent(epsilon="1", window=4), every=2)]
 )
 def test_statistics_find_the_loss_of_the_semiorder(mechanism: Mechanism) -> None:
     """At least 0.7 ε is proved, at an error of 1e-9, by one of a few searches, and no more than ε by any."""
@@ -64,7 +64,7 @@ def test_wrong_laws_are_caught(name: str) -> None:
 @pytest.mark.slow
 def test_a_budget_that_grows_loses_no_more_than_it_is() -> None:
     """A semiorder that gets its second half later, with the arrivals that it has; new ones are an animal of the zoo."""
-    law = rising(WEvent(epsilon="3", w=2), (2 / 3, 1 / 3, 1 / 3), 2, goes_on=True)
+    law = rising(WEvent(epsilon="3", window=2), (2 / 3, 1 / 3, 1 / 3), 2, goes_on=True)
     verdict = audit(law, testers=("statistical",), steps=3, seconds=4, error=1e-9, seed=7)
     assert verdict.outcome == CLEAN, str(verdict)
     assert 0.5 <= verdict.ratio <= 1
@@ -72,7 +72,7 @@ def test_a_budget_that_grows_loses_no_more_than_it_is() -> None:
 
 def test_copies_have_the_noise_of_one_column() -> None:
     """Transcripts beside each other are those of single runs: the same law and scale, and not related."""
-    mechanism = Uniform(WEvent(epsilon="1", w=3))
+    mechanism = Uniform(WEvent(epsilon="1", window=3))
     wide = widened(mechanism, 40_000)
     assert isinstance(wide, Uniform)
     assert wide.sharing is not None
@@ -82,5 +82,5 @@ def test_copies_have_the_noise_of_one_column() -> None:
     sizes = np.abs(values)
     assert abs(sizes[:, 3].mean() / mechanism.expected_error() - 1) < 0.05
     assert abs(np.corrcoef(sizes[::2, 3], sizes[1::2, 3])[0, 1]) < 0.05
-    assert widened(Uniform(WEvent(epsilon="1", w=3), columns=2), 2) is None
-    assert widened(Uniform(WEvent(epsilon="1", w=3, adjacency="replace")), 2) is None
+    assert widened(Uniform(WEvent(epsilon="1", window=3), columns=2), 2) is None
+    assert widened(Uniform(WEvent(epsilon="1", window=3, adjacency="replace")), 2) is None

@@ -26,7 +26,7 @@ from waiting import LIMIT
 
 def test_direct_runs_have_the_distribution_of_sessions() -> None:
     """How often step 2 repeats step 1: direct runs against sessions, exact binomial tails; a mutant is refused."""
-    mechanism = BudgetAbsorption(WEvent(epsilon="2", w=2), noise="laplace")
+    mechanism = BudgetAbsorption(WEvent(epsilon="2", window=2), noise="laplace")
     stream = np.array([[2], [3]])
     subject = Configured(mechanism)
     assert subject.way == "direct"
@@ -43,8 +43,8 @@ def test_columns_are_replicas_only_where_that_is_the_same() -> None:
     assert widened(Uniform(Event(epsilon="1")), 5) is not None
     assert widened(PeGaSus(Event(epsilon="1"), columns=2), 5) is not None
     assert widened(Uniform(Event(epsilon="1", adjacency="replace")), 5) is None  # Δ would double
-    assert widened(Fast(WEvent(epsilon="1", w=4)), 5) is None  # columns share their sampling times
-    assert Configured(Fast(WEvent(epsilon="1", w=4))).way == "direct"
+    assert widened(Fast(WEvent(epsilon="1", window=4)), 5) is None  # columns share their sampling times
+    assert Configured(Fast(WEvent(epsilon="1", window=4))).way == "direct"
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ VALUES = [
     *(f"postgresql://u:{SECRET}@127.0.0.1:1/d#x", f"postgresql://u:{SECRET}@127.0.0.1:1/d?table=t"),
     *(f"postgre://u:{SECRET}@127.0.0.1:1/d", f"kafka://127.0.0.1:1/t?password={SECRET}"),
 ]
-LENGTHY = (  # what computes for seconds by design, or goes on until it is stopped: everything before it is tried
+LENGTHY = (  # what computes for seconds by design, or continues until it is stopped: everything before it is tried
     *("tidegate.plan:make_plan", "tidegate.plan.target:reach", "tidegate.cli.preview:run_preview"),
     *("tidegate.audit.auditor:audit", "tidegate.bench.own_stream:compare"),
     *("tidegate.datasets.streams:campus", "tidegate.web.demo:run_demo"),
@@ -140,8 +140,8 @@ def records(data: bytes) -> None:
     """
     from tidegate.errors import TidegateError
     from tidegate.ingest import Columns, Intake, Query, Schema, Steps, open_source
+    from tidegate.ingest.combined_query import read_rows
     from tidegate.ingest.schema import TextUnits
-    from tidegate.ingest.several import read_rows
     from tidegate.ingest.sources.text import CsvDialect, JsonDialect, message_records
     from tidegate.ingest.times import TimeReader
 

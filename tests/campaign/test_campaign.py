@@ -89,7 +89,7 @@ def test_full_disks(running: campaign.Campaign) -> None:
 
 @pytest.mark.parametrize("remembers", [True, False])
 def test_a_lost_broker(running: campaign.Campaign, broker: Any, tmp_path: Path, remembers: bool) -> None:
-    """Stopped in the middle of its deliveries, or killed and begun anew without memory: each message counts once."""
+    """Stopped in the middle of its deliveries, or killed and restarted without memory: each message counts once."""
     mine = Mqtt(broker.program, tmp_path / "mqtt")
     try:
         running.brokers["mqtt"] = mine

@@ -33,7 +33,13 @@ from tidegate.policy import WEvent
 from tidegate.testing.entropy import fixed_entropy
 
 MODULES = (
-    *("psycopg", "paho.mqtt.client", "confluent_kafka", "tidegate.pipeline", "tidegate.ingest.several"),
+    *(
+        "psycopg",
+        "paho.mqtt.client",
+        "confluent_kafka",
+        "tidegate.pipeline",
+        "tidegate.ingest.combined_query",
+    ),
     *("tidegate.sinks.factory", "tidegate.ingest.sources.mqtt", "tidegate.ingest.sources.kafka"),
     *("tidegate.ingest.sources.postgres", "tidegate.sinks.mqtt", "tidegate.sinks.kafka"),
     "tidegate.sinks.postgres",
@@ -78,7 +84,7 @@ def work(order: dict[str, Any]) -> None:
 
 
 def tell(source: Any, place: Path) -> None:
-    """Write down how many messages were put away, while the broker is there; nothing while it is not."""
+    """Write down how many messages were stored, while the broker is there; nothing while it is not."""
     while True:
         reached = not str(getattr(source, "status", "")).startswith("waiting")
         fresh = place.with_suffix(".new")
@@ -112,7 +118,7 @@ def trace_until(lines: int) -> None:
 
 def warm() -> None:
     """Compile what children need; nothing here reads a file or asks a database."""
-    policy = WEvent(epsilon="1", w=6)
+    policy = WEvent(epsilon="1", window=6)
     with fixed_entropy(1):
         for mechanism in (
             Uniform(policy, columns=2),

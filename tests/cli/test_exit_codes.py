@@ -23,7 +23,7 @@ COLOUR = re.compile(rb"\x1b\[[0-9;]*(?<![0-9])(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[;
 def damaged(folder: Path) -> Path:
     """A ledger in which somebody has moved a commit."""
     path = folder / "stream.ledger"
-    with tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=4), noise="laplace"), path) as session:
+    with tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", window=4), noise="laplace"), path) as session:
         session.push_batch([[1], [2], [3]])
     with sqlite3.connect(path) as file:
         file.execute("UPDATE log SET last = 2 WHERE number = 1")
@@ -91,6 +91,6 @@ def test_the_owner_is_told_where_nothing_was_counted(year: str, tmp_path: Path) 
     assert "No record fell" not in report.read_text()
     for path in tmp_path.glob("stream.ledger*"):
         path.unlink()
-    command = [sys.executable, "-m", "tidegate", "release", str(file), "--begin-anew"]
+    command = [sys.executable, "-m", "tidegate", "release", str(file), "--new-stream"]
     piped = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "No record" not in piped.stdout + piped.stderr

@@ -363,7 +363,7 @@ def test_several_statistics_by_flags(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["release", str(out), "--json"]) == 0
     assert (tmp_path / "released-revenue.csv").exists()
     assert main([*command, *SEVERAL, "--force"]) == 0
-    assert "revenue, with 3/4 of the budget: A released value will be off by" in capsys.readouterr().out
+    assert "revenue, with 3/4 of the budget: Expected error:" in capsys.readouterr().out
 
 
 def test_how_many_values_are_clipped_is_a_statistic(

@@ -213,7 +213,7 @@ def test_bench_as_published_tunes_nothing(hours, capsys):
 
 def test_fast_as_published_runs_on_blocks():
     """The w-event paper runs FAST with half of ε on disjoint blocks; the default of Tidegate is another one."""
-    (found,) = measure.published(catalogue()["Fast"], WEvent(epsilon="1", w=24), 1, 100)
+    (found,) = measure.published(catalogue()["Fast"], WEvent(epsilon="1", window=24), 1, 100)
     assert "blocks = true" in own_stream.parameters(found)
     assert "noise = laplace" in own_stream.parameters(found)
 

@@ -145,7 +145,7 @@ def test_live_view_shows_released_values_only(tmp_path: Path) -> None:
     """Steps, the window's budget, the last releases and the lag."""
     from rich.console import Console
 
-    from tidegate.cli.live import View
+    from tidegate.cli.live_view import View
     from tidegate.pipeline import open_pipeline
 
     write_events(tmp_path)
@@ -175,16 +175,16 @@ def test_live_view_shows_released_values_only(tmp_path: Path) -> None:
 
 def test_a_stream_that_fails_on_a_terminal_says_why(tmp_path: Path) -> None:
     """The live view does not put an error of its own in the place of the stream's."""
-    from tidegate.cli.live import View, Watchers
+    from tidegate.cli.live_view import Observers, View
     from tidegate.pipeline.errors import LogUnavailable
-    from tidegate.pipeline.status import Pulse
+    from tidegate.pipeline.status import StatusReporter
 
     write_events(tmp_path)
     config = settings(tmp_path)
-    watchers = Watchers({config.name: View(config, live=True)})
+    observers = Observers({config.name: View(config, live=True)})
     with (
         pytest.raises(LogUnavailable, match="is locked"),
-        watchers.of(Pulse(config, live=False)),
+        observers.of(StatusReporter(config, live=False)),
     ):
         raise LogUnavailable("the ledger is locked.")
 
@@ -214,7 +214,7 @@ def test_noise_above_the_numbers_is_said_with_what_would_help(
     settings(tmp_path)
     assert main(["release", str(tmp_path / "tidegate.toml"), "--json"]) == 0
     off = json.loads(capsys.readouterr().out)["accuracy"]
-    assert off["half_width"] == Uniform(WEvent(epsilon="1", w=4), columns=2).law.radius(1, 0.9)
+    assert off["half_width"] == Uniform(WEvent(epsilon="1", window=4), columns=2).law.radius(1, 0.9)
     assert off["too_noisy"] == (0.45 * off["half_width"] > off["typical_value"])
     (tmp_path / "loud").mkdir()
     settings(tmp_path / "loud", ('epsilon = "1"', 'epsilon = "1/100"'))
@@ -235,7 +235,7 @@ def test_remedies_are_predictions() -> None:
     from tidegate.policy import WEvent
 
     now, *others = remedies(
-        WEvent(epsilon="1", w=24),
+        WEvent(epsilon="1", window=24),
         Description(level=30, columns=3, noise=0.0, spread=0.0),
         Fraction(3600),
         lambda policy, columns, seconds: Uniform(policy, columns=columns),

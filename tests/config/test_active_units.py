@@ -12,9 +12,10 @@ import pytest
 from tidegate.cli import main
 from tidegate.config import ConfigError, parse_queries
 from tidegate.report.card import card_of_all
+from tidegate.report.registry import _unit_details
 from tidegate.report.truth import true_values
 from tidegate.report.wording import Words
-from tidegate.web.reading import window_of
+from tidegate.web.public_routes import window_of
 
 TEXT = """
 [source]
@@ -118,3 +119,21 @@ def test_a_stream_is_released_and_cannot_be_amended_to_other_windows(
     file.write_text(TEXT.replace("7 days", "14 days"))
     assert main(["amend", str(file)]) == 2
     assert "not what is protected" in capsys.readouterr().err
+    # 9 = 3 + 6: the account has the same windows, and people would be protected for longer than they were
+    file.write_text(
+        TEXT.replace('window = "3 days"', 'window = "9 days"').replace('over = "7 days"', "over = 1")
+    )
+    assert parse_queries(file.read_text(), file).policy.window == 9
+    assert main(["amend", str(file)]) == 2
+    assert "window cannot be amended" in capsys.readouterr().err
+    receipt = next(tmp_path.glob("*.receipt")).read_text()
+    assert '"window": 3' in receipt
+
+
+def test_what_is_published_names_the_steps_in_which_people_are_protected() -> None:
+    """And not the windows of the account."""
+    queries = parse_queries(TEXT)
+    card = card_of_all(list(queries.parts), ())
+    assert "within any 3 consecutive steps" in card["privacy"]["guarantee"]
+    for part in _unit_details(queries, Words(queries.first)):
+        assert "within any 9 consecutive steps" not in part

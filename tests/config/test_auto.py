@@ -52,7 +52,7 @@ def test_a_budget_without_a_proof_gets_uniform():
 
 
 def test_a_plan_may_choose_another_and_always_the_same():
-    """With a level, a plan decides; asking again gives the same mechanism, so a restart goes on."""
+    """With a level, a plan decides; asking again gives the same mechanism, so a restart continues."""
     one, two = chosen(keys="level = 20000", epsilon="50"), chosen(keys="level = 20000", epsilon="50")
     assert one == two
     assert one.columns == 2

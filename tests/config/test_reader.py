@@ -48,7 +48,7 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
     path = tmp_path / "tidegate.toml"
     path.write_text(EXAMPLE)
     config = read_config(path)
-    assert config.policy == WEvent(epsilon="1", w=24)
+    assert config.policy == WEvent(epsilon="1", window=24)
     assert config.ledger == str(tmp_path / "tidegate.ledger")
     assert config.sink.location == "released.csv"
     intake = config.open()

@@ -119,7 +119,7 @@ class Tiny:
         """Any policy of this window."""
         if self.window is None:
             return tg.User(epsilon=self.epsilon, horizon=self.horizon or 1000)
-        return tg.WEvent(epsilon=self.epsilon, w=self.window)
+        return tg.WEvent(epsilon=self.epsilon, window=self.window)
 
     def with_policy(self, policy: Any) -> Tiny:
         """With a share of the budget."""
@@ -167,6 +167,10 @@ class Tiny:
         if len(rows) and rows[-1, 0] // 16 % 4 == SHORT:
             out = out._replace(units=out.units[:-1])
         return out._replace(spans=charged, revised=(np.zeros(0, dtype=np.int64),))
+
+    def hears(self, name: str) -> bool:
+        """Of all events."""
+        return True
 
     def event(self, state: TinyState, name: str, step: int, noise: Draws) -> Charges | None:
         """Drop the noise to come; costs what the name says, or fails."""

@@ -33,7 +33,7 @@ class State(NamedTuple):
 class Alternating:
     """Every second step is measured, the others repeat it: a mechanism as somebody else would write it."""
 
-    policy: Policy = dataclasses.field(default_factory=lambda: WEvent(epsilon="1", w=4))
+    policy: Policy = dataclasses.field(default_factory=lambda: WEvent(epsilon="1", window=4))
     columns: int = 2
     grid: str | Fraction = "0.5"
     rounding: str = "refuse"

@@ -42,7 +42,7 @@ from tidegate.releases import Status
 from tidegate.structures.value_bins import ValueBins
 
 W, LAG, BOUND = 3, 41, 500
-POLICY = WEvent(epsilon="3", w=W, max_change=BOUND)
+POLICY = WEvent(epsilon="3", window=W, max_change=BOUND)
 CLIPPED: dict[str, Any] = {
     "sum": ClippedSum(POLICY, horizon=400, lag=LAG, above=5),
     "first sums": ClippedSum(POLICY, horizon=400, lag=LAG, above=5, first_sums=True),
@@ -471,7 +471,7 @@ def test_readings_with_other_columns_than_records_have(name: str) -> None:
     }
     bins, steps = ValueBins(BOUND, columns=2), np.arange(900) % 60
     rows = bins.counted(steps, np.arange(900) % 2, np.arange(900) % 37, steps=60)
-    policy = WEvent(epsilon="6", w=W, max_change=2 * BOUND)
+    policy = WEvent(epsilon="6", window=W, max_change=2 * BOUND)
     named: dict[str, Any] = {"bins": bins, "learn": LEARN, "reading": Means()}
     with install(FixedEntropy("means")):
         mechanism, log = ClippedRecords(policy, build=kinds[name], **named), MemoryLog()

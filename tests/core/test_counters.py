@@ -26,7 +26,7 @@ from tidegate.queries.decayed import Exponential, Polynomial, Window
 from tidegate.releases import Status
 
 W = 4
-PURE, RHO = tg.WEvent(epsilon="2", w=W), tg.WEvent(rho="2", w=W)
+PURE, RHO = tg.WEvent(epsilon="2", window=W), tg.WEvent(rho="2", window=W)
 EVENT = tg.Event(rho="2")
 COUNTERS: dict[str, Any] = {
     "binary": BinaryTree(PURE, columns=2, horizon=5000),

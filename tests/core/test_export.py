@@ -47,8 +47,8 @@ from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
-from tidegate.pipeline import losses as export
-from tidegate.pipeline.losses import ExportFailed, Loss, dp_events, loss_distribution, losses, windows
+from tidegate.pipeline import charge_export as export
+from tidegate.pipeline.charge_export import ExportFailed, Loss, dp_events, loss_distribution, losses, windows
 from tidegate.releases import Status
 
 MOVED: dict[Any, Any] = {
@@ -135,7 +135,7 @@ def test_a_second_program_recomputes_the_fullest_window(old: Any) -> None:
 def test_composition_under_delta_is_the_one_of_the_log() -> None:
     """Forty steps of the ε that optimal composition allows have the δ of the budget, and hardly less."""
     pytest.importorskip("dp_accounting", reason=export.MISSING)
-    policy, log = tg.WEvent(epsilon="1", delta="1e-6", w=40), MemoryLog()
+    policy, log = tg.WEvent(epsilon="1", delta="1e-6", window=40), MemoryLog()
     Session(Uniform(policy), log).push_batch([[1]] * 45)
     held = fullest(log, 40)
     step = held[0].epsilon
@@ -151,7 +151,7 @@ def test_composition_under_delta_is_the_one_of_the_log() -> None:
 def test_the_windows_of_the_account_are_those_of_the_losses(w: int, noise: str) -> None:
     """Also where spans are extended: a span is one loss, and its window has it once."""
     log = MemoryLog()
-    mechanism = Uniform(tg.WEvent(epsilon="1", w=w), noise=noise)
+    mechanism = Uniform(tg.WEvent(epsilon="1", window=w), noise=noise)
     for _ in range(3):
         Session(mechanism, log).push_batch([[1]] * 7)
     found = losses(log)
@@ -168,7 +168,7 @@ class Spanning:
     grid, rounding, clamp, more, most_spans, noise_in_state, units = 1, "refuse", None, (), 2, False, 14
 
     def __init__(self) -> None:
-        self.policy = tg.WEvent(epsilon="7/2", w=4)
+        self.policy = tg.WEvent(epsilon="7/2", window=4)
 
     def describe(self) -> dict[str, Any]:
         """What it is."""
@@ -194,6 +194,10 @@ class Spanning:
         output.values[:], output.status[:], output.source[:] = 0, int(Status.FRESH), first
         output.scale[:], output.units[:] = 1, 1
         return output._replace(spans=span_rows(spans[-2:], 2))
+
+    def hears(self, name: str) -> bool:
+        """Of all events."""
+        return True
 
     def event(self, state: Any, name: str, step: int, noise: Any) -> Charges:
         """Two units."""
@@ -227,7 +231,7 @@ def test_spans_halts_events_and_restarts_are_exported_once() -> None:
 def test_amended_scopes_keep_their_names_and_their_worth() -> None:
     """Charges before an amendment are worth what they were worth; an ended query is still there."""
     log = MemoryLog()
-    policy = tg.WEvent(epsilon="1", w=3)
+    policy = tg.WEvent(epsilon="1", window=3)
     one = {"a": Uniform(policy, noise="laplace"), "b": Uniform(policy, noise="laplace")}
     session = Session(one, log, shares={"a": "1/2", "b": "1/2"})
     session.push({"a": [1], "b": [1]})
@@ -280,7 +284,7 @@ def test_which_event_a_charge_becomes() -> None:
 def test_an_account_and_its_losses_agree_on_every_window() -> None:
     """A window of the losses holds what the account says it has left no room for."""
     log = MemoryLog()
-    mechanism = BudgetAbsorption(tg.WEvent(epsilon="4", w=5), columns=2)
+    mechanism = BudgetAbsorption(tg.WEvent(epsilon="4", window=5), columns=2)
     session = Session(mechanism, log)
     session.push_batch(np.arange(60).reshape(30, 2) ** 2)
     account: Account = session._queries[0].account

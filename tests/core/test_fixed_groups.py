@@ -21,16 +21,16 @@ from tidegate.policy import WEvent
 from tidegate.releases import Status
 
 W = 6
-FIXED = WEvent(epsilon="2", w=W, mobility="fixed")
+FIXED = WEvent(epsilon="2", window=W, mobility="fixed")
 KINDS = (BudgetAbsorption, BudgetDistribution)
 ROWS = np.array([[7 * step % 40, 3 * step, 0, 90 * (step % 17 == 5)] for step in range(1, 61)])
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("changed", [{}, {"adjacency": "replace"}, {"horizon": 60}, {"w": 1}], ids=str)
+@pytest.mark.parametrize("changed", [{}, {"adjacency": "replace"}, {"horizon": 60}, {"window": 1}], ids=str)
 def test_each_group_releases_the_same_however_steps_are_pushed(kind: Any, changed: dict[str, Any]) -> None:
     """In a batch, in odd batches, and with a new session per step; tests/transcripts has what they were."""
-    named = {"epsilon": "2", "w": W, "mobility": "fixed", **changed}
+    named = {"epsilon": "2", "window": W, "mobility": "fixed", **changed}
     new, log = kind(WEvent(**named), columns=4, groups=((0, 2), (1,), (3,))), MemoryLog()
     with install(FixedEntropy("fixed")):
         expected, session = Session(new).push_batch(ROWS), Session(new)
@@ -45,7 +45,9 @@ def test_each_group_releases_the_same_however_steps_are_pushed(kind: Any, change
     account = session._queries[0].account
     assert isinstance(account, ParallelAccount)
     assert verify(log.rows()).ok
-    if changed.get("w") != 1 and kind is BudgetAbsorption:  # the sum of the most would not fit one account
+    if (
+        changed.get("window") != 1 and kind is BudgetAbsorption
+    ):  # the sum of the most would not fit one account
         spent = np.convolve(expected.units, np.ones(W, dtype=int))
         assert spent.max() > new.units
 
@@ -115,7 +117,7 @@ def test_steps_that_are_passed_over(kind: Any) -> None:
 def test_a_horizon_is_refused_in_public() -> None:
     """The session stays open."""
     session = Session(
-        BudgetAbsorption(WEvent(epsilon="2", w=W, mobility="fixed", horizon=20), columns=4, groups=2)
+        BudgetAbsorption(WEvent(epsilon="2", window=W, mobility="fixed", horizon=20), columns=4, groups=2)
     )
     session.push_batch(ROWS[:18])
     with pytest.raises(AccountRefused, match="horizon"):

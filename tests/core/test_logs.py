@@ -41,11 +41,11 @@ ROWS = np.array([[(7 * step) % 23, 3 * step] for step in range(1, 41)])
 
 def mechanisms() -> dict[str, Any]:
     """With noise of every kind."""
-    policy = tg.WEvent(epsilon="2", w=W)
+    policy = tg.WEvent(epsilon="2", window=W)
     return {
         "laplace": Uniform(policy, columns=2, noise="laplace"),
         "semiorder": Uniform(policy, columns=2, noise="semiorder"),
-        "cube": Uniform(tg.WEvent(epsilon="2", w=12), columns=2, noise="cube"),
+        "cube": Uniform(tg.WEvent(epsilon="2", window=12), columns=2, noise="cube"),
         "absorbing": BudgetAbsorption(policy, columns=2),
         "distributing": BudgetDistribution(policy, columns=2, noise="laplace"),
     }
@@ -374,7 +374,7 @@ def test_a_log_that_has_dropped_commits_is_not_opened_again() -> None:
     Session(mechanisms()["laplace"], log)  # nothing is dropped yet
     for row in ROWS[: 2 * W]:
         session.push(row)
-    other = Uniform(tg.WEvent(epsilon="1", w=W), columns=2, noise="laplace")
+    other = Uniform(tg.WEvent(epsilon="1", window=W), columns=2, noise="laplace")
     for mechanism, amend in ((mechanisms()["laplace"], False), (other, True)):
         with pytest.raises(LogMismatch, match="has dropped commits"):
             Session(mechanism, log, amend=amend)
@@ -387,7 +387,9 @@ def test_a_bounded_log_releases_what_an_unbounded_one_does() -> None:
         found = []
         for log in (None, MemoryLog()):
             with install(FixedEntropy("bounded")):
-                session = Session(Uniform(tg.WEvent(epsilon="1", w=window), columns=2, noise="laplace"), log)
+                session = Session(
+                    Uniform(tg.WEvent(epsilon="1", window=window), columns=2, noise="laplace"), log
+                )
                 for number in range(0, 30, 3):
                     session.push(ROWS[number])
                     session.push_batch(ROWS[number + 1 : number + 3], step=session.step + 1 + number % 4)
@@ -599,7 +601,7 @@ def test_sizes_are_those_of_shapes(postgres: Postgres) -> None:  # noqa: F811
     sizes = []
     for factor in (0, 10**12):
         log = PostgresLog(postgres.new_stream())
-        session = Session(BudgetAbsorption(tg.WEvent(epsilon="2", w=W), columns=2000), log)
+        session = Session(BudgetAbsorption(tg.WEvent(epsilon="2", window=W), columns=2000), log)
         for _ in range(3):
             session.push(np.full(2000, factor))
         found = log._group.read(

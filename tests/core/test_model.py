@@ -373,7 +373,7 @@ PLANTED: dict[str, tuple[Any, str, str, str]] = {
     ),
     "a failure inside is retried at once": (
         Session, "_push", "if made is None:",
-        "made = made or self._made(pushes, place, single)\n        if made is None:",
+        "made = made or self._made(pushes, place)\n        if made is None:",
     ),
     "a failure inside is retried after opening": (
         Session, "_halt", "self._append(commit)", "raise SessionClosed(BUSY)",
@@ -421,7 +421,9 @@ PLANTED: dict[str, tuple[Any, str, str, str]] = {
     "a finished stream goes on": (
         Session, "finish", "self._closed = ENDED", "self._closed = ''",
     ),
-    "copies keep noise to come": (sqlite_log.SQLiteLog, "load", "(device, inode) == self._file", "True"),
+    "copies keep noise to come": (
+        sqlite_log.SQLiteLog, "_loaded", "Loaded(row, secret, self._here)", "Loaded(row, secret, True)",
+    ),
     "the digest of a state has no salt": (commit, "secret_of", "fresh_bytes(SALT_BYTES)", "bytes(SALT_BYTES)"),
     "a position has its own length": (commit, "sealed", "bytes(_room(len(position)) - len(position))", "b''"),
     "a record is as long as its numbers": (

@@ -26,7 +26,7 @@ from tidegate.releases import Status
 from tidegate.structures.hierarchy import Hierarchy
 
 W = 5
-POLICY = WEvent(epsilon="50", w=W)
+POLICY = WEvent(epsilon="50", window=W)
 TREE = Hierarchy.from_names(["a/1/x", "a/1/y", "a/2", "b"])
 SMOOTHED: dict[str, Any] = {
     "pegasus": PeGaSus(POLICY, columns=2, threshold=40, noise="laplace"),

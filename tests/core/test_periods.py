@@ -30,8 +30,8 @@ from tidegate.structures.hierarchy import Hierarchy
 
 W = 6
 DAY = (parts(W, [2, 6]), whole_period(W))
-POLICY = WEvent(epsilon="9", w=W)
-FIXED = WEvent(epsilon="9", w=W, mobility="fixed")
+POLICY = WEvent(epsilon="9", window=W)
+FIXED = WEvent(epsilon="9", window=W, mobility="fixed")
 TREE = Hierarchy.from_names(["a/1", "a/2", "b"])
 PERIODIC: dict[str, Any] = {
     "public times": OptStream(POLICY, samples=3, features=DAY, causal="last period", noise="laplace"),
@@ -44,8 +44,8 @@ PERIODIC: dict[str, Any] = {
     "hierarchy, adaptive": HierarchicalOptStream(POLICY, hierarchy=TREE, samples=3, adaptive=True),
     "per leaf": PerLeafOptStream(FIXED, hierarchy=TREE, samples=3, features=DAY, causal="last period"),
     "fourier": Fourier(POLICY, columns=2, coefficients=3),
-    "window 1": OptStream(WEvent(epsilon="9", w=1)),
-    "fourier, window 1": Fourier(WEvent(epsilon="9", w=1)),
+    "window 1": OptStream(WEvent(epsilon="9", window=1)),
+    "fourier, window 1": Fourier(WEvent(epsilon="9", window=1)),
 }
 STEPS = 4 * W + 2
 
@@ -305,7 +305,7 @@ def test_samples_per_leaf_are_for_fixed_units() -> None:
 def test_huge_values_and_huge_windows() -> None:
     """Sums are cut at a public bound and do not wrap."""
     mechanism = OptStream(
-        WEvent(epsilon="1", w=2000), samples=2, features=(whole_period(2000),), noise="laplace"
+        WEvent(epsilon="1", window=2000), samples=2, features=(whole_period(2000),), noise="laplace"
     )
     session = Session(mechanism)
     session.push_batch(np.full((1999, 1), 2**53))

@@ -82,4 +82,17 @@ def test_what_no_sampler_can_draw_is_no_policy(field: str, value: Any) -> None:
     """The policy of all mechanisms says so."""
     given = {"epsilon": "1", field: value} if field != "rho" else {field: value}
     with pytest.raises(InvalidParameter, match=f"{field} must be at most"):
-        tg.WEvent(w=4, **given)
+        tg.WEvent(window=4, **given)
+
+
+@pytest.mark.parametrize("name", [subject.name for subject in subjects()])
+def test_every_mechanism_runs_with_half_of_its_budget(name: str) -> None:
+    """Beside another query; or a sentence refuses it."""
+    mechanism = next(each.mechanism for each in subjects() if each.name == name)
+    try:
+        session = Session({"one": mechanism, "two": mechanism}, shares={"one": "1/2", "two": "1/3"})
+    except TidegateError:
+        assert type(mechanism).__name__ == "Swellfish"
+        return
+    half = session.scopes["one"].amount[0]
+    assert half == Fraction(mechanism.policy.budget.total) / 2

@@ -21,7 +21,7 @@ from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
-from tidegate.pipeline.refusals import explain_refusal
+from tidegate.pipeline.refusal_details import explain_refusal
 from tidegate.policy import Secret, Specification
 
 
@@ -141,7 +141,7 @@ def test_accounts_of_their_own_say_what_they_can() -> None:
 
 def test_a_session_names_the_query_and_stays_open() -> None:
     """A refusal is public and comes before noise, so the next push is as if nothing had happened."""
-    policy = tg.WEvent(epsilon="1", w=4)
+    policy = tg.WEvent(epsilon="1", window=4)
     queries = {"a": Uniform(policy, noise="laplace"), "b": Uniform(policy, noise="laplace")}
     session = Session(queries, shares={"a": "1/2", "b": "1/4"})
     session.push({"a": [1], "b": [1]})
@@ -157,7 +157,7 @@ def test_a_session_names_the_query_and_stays_open() -> None:
 
 def test_the_explanation_lists_every_charge() -> None:
     """By query and step, with their worth; other queries are named, and take nothing."""
-    log, policy = MemoryLog(), tg.WEvent(epsilon="1", w=4)
+    log, policy = MemoryLog(), tg.WEvent(epsilon="1", window=4)
     queries = {"a": Uniform(policy, noise="laplace"), "b": Uniform(policy, noise="laplace")}
     session = Session(queries, log, shares={"a": "1/2", "b": "1/4"})
     session.push_batch({"a": [[1]] * 3, "b": [[1]]})
@@ -184,12 +184,14 @@ def test_the_explanation_lists_every_charge() -> None:
 def test_the_explanation_of_silence_and_of_column_groups() -> None:
     """A query that begins later is silent before; groups have no one limit."""
     log = MemoryLog()
-    Session(Uniform(tg.WEvent(epsilon="1", w=4), noise="laplace"), log).push_batch([[1]] * 2)
-    Session(Uniform(tg.WEvent(epsilon="1/2", w=4), noise="laplace"), log, amend=True)
+    Session(Uniform(tg.WEvent(epsilon="1", window=4), noise="laplace"), log).push_batch([[1]] * 2)
+    Session(Uniform(tg.WEvent(epsilon="1/2", window=4), noise="laplace"), log, amend=True)
     found = explain_refusal(log, units=1)
     assert (found.silent_until, found.fits) == (5, 6)
     assert "silent up to step 5" in str(found)
-    fixed = BudgetAbsorption(tg.WEvent(epsilon="2", w=3, mobility="fixed"), columns=2, groups=((0,), (1,)))
+    fixed = BudgetAbsorption(
+        tg.WEvent(epsilon="2", window=3, mobility="fixed"), columns=2, groups=((0,), (1,))
+    )
     session = Session(fixed)
     session.push([5, 5])
     assert explain_refusal(session).limit is None
@@ -199,7 +201,7 @@ def test_the_explanation_of_silence_and_of_column_groups() -> None:
 def test_verification_says_on_one_screen_what_it_checked() -> None:
     """Sentences, counts, the first failure; and that fixed noise protects nobody."""
     log = MemoryLog()
-    session = Session(Uniform(tg.WEvent(epsilon="1", w=3), noise="laplace"), log)
+    session = Session(Uniform(tg.WEvent(epsilon="1", window=3), noise="laplace"), log)
     session.push_batch([[1]] * 4)
     session.push([1])
     log.forget_releases(2)
@@ -218,7 +220,7 @@ def test_verification_says_on_one_screen_what_it_checked() -> None:
     assert "1 in number" in broken.sentences[1]
     with install(FixedEntropy("test")):
         fixed = MemoryLog()
-        Session(Uniform(tg.WEvent(epsilon="1", w=3)), fixed).push([1])
+        Session(Uniform(tg.WEvent(epsilon="1", window=3)), fixed).push([1])
     assert "fixed noise" in verify(fixed.rows()).report()
     assert not verify([]).ok
     assert "empty" in verify([]).report()

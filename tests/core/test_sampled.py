@@ -25,13 +25,13 @@ W = 30
 
 def hurried() -> list[Any]:
     """Mechanisms that measure as soon as their window allows it."""
-    policy = WEvent(epsilon="5", w=W)
+    policy = WEvent(epsilon="5", window=W)
     return [
         Fast(policy, columns=8, samples=7, adaptive=HURRY, noise="laplace"),
         Fast(policy, samples=12, adaptive=HURRY, noise="cube"),
         Fast(policy, samples=12, adaptive=HURRY, noise="semiorder"),
         Fast(policy, samples=12, adaptive=HURRY, blocks=True, noise="cube"),
-        Fast(WEvent(rho="1", w=W), columns=3, samples=7, adaptive=HURRY),
+        Fast(WEvent(rho="1", window=W), columns=3, samples=7, adaptive=HURRY),
         RescueDP(policy, columns=8, adaptive=HURRY),
     ]
 
@@ -50,7 +50,7 @@ def test_steps_that_are_passed_over(mechanism: Any) -> None:
 
 def test_a_group_goes_on_after_a_window_without_steps() -> None:
     """Noise that is shared at public times: the second part of a group is a span of its own, not a halt."""
-    mechanism, log = Uniform(WEvent(epsilon="1", w=W), noise="cube"), MemoryLog()
+    mechanism, log = Uniform(WEvent(epsilon="1", window=W), noise="cube"), MemoryLog()
     session = Session(mechanism, log)
     for step in (1, 2, 3 * W, 3 * W + 1, 9 * W):
         session.push([5], step=step)
@@ -69,9 +69,21 @@ def test_a_window_has_m_measurements(mechanism: Any) -> None:
 @pytest.mark.parametrize(
     "mechanism",
     [
-        Fast(WEvent(epsilon="1/100", w=W), columns=4, samples=12, adaptive=HURRY, filter=False, noise="cube"),
         Fast(
-            WEvent(epsilon="1/100", w=W), columns=4, samples=12, adaptive=HURRY, filter=False, noise="laplace"
+            WEvent(epsilon="1/100", window=W),
+            columns=4,
+            samples=12,
+            adaptive=HURRY,
+            filter=False,
+            noise="cube",
+        ),
+        Fast(
+            WEvent(epsilon="1/100", window=W),
+            columns=4,
+            samples=12,
+            adaptive=HURRY,
+            filter=False,
+            noise="laplace",
         ),
     ],
     ids=["cube", "laplace"],
@@ -87,7 +99,7 @@ def test_noise_is_used_once(mechanism: Any, batch: int) -> None:
 
 def test_noise_that_was_used_leaves_the_state() -> None:
     """Single pushes keep noise for measurements to come; a batch takes it, and keeps none of what it draws besides."""
-    mechanism = Fast(WEvent(epsilon="1", w=W), samples=12, adaptive=HURRY, noise="cube")
+    mechanism = Fast(WEvent(epsilon="1", window=W), samples=12, adaptive=HURRY, noise="cube")
     session = Session(mechanism)
     session.push([0])
     law = session._queries[0].state.law
@@ -101,7 +113,7 @@ def test_noise_that_was_used_leaves_the_state() -> None:
 @pytest.mark.parametrize("noise", ["cube", "semiorder"])
 def test_no_noise_waits_where_memory_may_be_seen(noise: str) -> None:
     """What is unbuffered keeps what later draws depend on, and no noise."""
-    mechanism = Fast(WEvent(epsilon="1", w=W), samples=12, adaptive=HURRY, noise=noise)
+    mechanism = Fast(WEvent(epsilon="1", window=W), samples=12, adaptive=HURRY, noise=noise)
     with install(UNBUFFERED):
         session = Session(mechanism)
         for batch in (1, 1, 2, 3, 40):
@@ -111,7 +123,7 @@ def test_no_noise_waits_where_memory_may_be_seen(noise: str) -> None:
 
 def test_the_number_of_spans_is_public() -> None:
     """As many rows whatever was measured."""
-    mechanism = Fast(WEvent(epsilon="1", w=W), samples=12, noise="cube")
+    mechanism = Fast(WEvent(epsilon="1", window=W), samples=12, noise="cube")
     shared = mechanism.shared
     assert shared is not None
     for rows in (np.zeros((90, 1), dtype=np.int64), np.arange(90)[:, None] ** 3):

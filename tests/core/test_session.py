@@ -33,7 +33,7 @@ from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
-from tidegate.pipeline.spending import window_units
+from tidegate.pipeline.window_spending import window_units
 from tidegate.releases import Status
 
 W = 4
@@ -42,11 +42,11 @@ ROWS = np.array([[(7 * step) % 23, 3 * step] for step in range(1, 41)])
 
 def mechanisms() -> dict[str, Any]:
     """Representative mechanisms: own noise, the cube, the semiorder, and one that decides on the data."""
-    policy = tg.WEvent(epsilon="2", w=W)
+    policy = tg.WEvent(epsilon="2", window=W)
     return {
         "laplace": Uniform(policy, columns=2, noise="laplace"),
         "semiorder": Uniform(policy, columns=2, noise="semiorder"),
-        "cube": Uniform(tg.WEvent(epsilon="2", w=12), columns=2, noise="cube"),
+        "cube": Uniform(tg.WEvent(epsilon="2", window=12), columns=2, noise="cube"),
         "deciding": BudgetAbsorption(policy, columns=2),
     }
 
@@ -286,7 +286,7 @@ def test_a_signal_handler_must_not_push() -> None:
             os.kill(os.getpid(), signal.SIGUSR1)
             return super().advance(state, rows, first, noise)
 
-    session = Session(Signalling(tg.WEvent(epsilon="1", w=3)))
+    session = Session(Signalling(tg.WEvent(epsilon="1", window=3)))
 
     def handler(number: int, frame: object) -> None:
         with pytest.raises(SessionClosed, match="under way"):
@@ -339,7 +339,7 @@ def test_a_copied_file_drops_noise_to_come(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["uniform", "two queries"])
 def test_a_backup_without_its_secret_begins_anew(tmp_path: Path, name: str) -> None:
     """Silent while windows hold steps of before; its position is lost, its account is not."""
-    policy = tg.WEvent(epsilon="1", w=4)
+    policy = tg.WEvent(epsilon="1", window=4)
     queries: Any = Uniform(policy)
     shares: Any = None
     if name == "two queries":
@@ -380,7 +380,7 @@ def test_at_user_level_a_backup_without_its_secret_is_for_good(tmp_path: Path) -
 
 def test_what_is_said_about_a_query_is_compared(tmp_path: Path) -> None:
     """As its mechanism is; an amendment lets it begin again."""
-    mechanism = Uniform(tg.WEvent(epsilon="1", w=4))
+    mechanism = Uniform(tg.WEvent(epsilon="1", window=4))
     with Session(mechanism, tmp_path / "log", about={"": {"column": "place"}}) as session:
         session.push([1])
     with pytest.raises(LogMismatch):
@@ -408,7 +408,7 @@ def test_another_configuration_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log.db"
     Session(mechanisms()["laplace"], path).close()
     with pytest.raises(LogMismatch):
-        Session(Uniform(tg.WEvent(epsilon="3", w=W), columns=2, noise="laplace"), path)
+        Session(Uniform(tg.WEvent(epsilon="3", window=W), columns=2, noise="laplace"), path)
     with install(FixedEntropy("x")), pytest.raises(LogMismatch):
         Session(mechanisms()["laplace"], path)
     other = tmp_path / "other.db"
@@ -434,7 +434,7 @@ HALVES = {"visits": "1/2", "spend": "1/2"}
 
 def test_several_queries_are_one_commit(new_log: Callable[[], Log]) -> None:
     """Each has its account, and runs with its share of the budget."""
-    policy = tg.WEvent(epsilon="2", w=12)
+    policy = tg.WEvent(epsilon="2", window=12)
     named = {"visits": BudgetAbsorption(policy, columns=2), "spend": mechanisms()["cube"]}
     session = Session(named, new_log(), shares=HALVES)
     released = session.push({"visits": ROWS[0], "spend": ROWS[1]})
@@ -450,7 +450,7 @@ def test_several_queries_are_one_commit(new_log: Callable[[], Log]) -> None:
 
 def test_shares_are_at_most_one_budget() -> None:
     """Two full budgets are no budget; thirds are exact."""
-    policy = tg.WEvent(epsilon="1", w=3)
+    policy = tg.WEvent(epsilon="1", window=3)
     three = dict.fromkeys("abc", Uniform(policy))
     with pytest.raises(InvalidParameter, match=r'write shares=\{"a": "1/3", "b": "1/3", "c": "1/3"\}'):
         Session(three)
@@ -466,9 +466,9 @@ def test_shares_are_at_most_one_budget() -> None:
             Session(three, shares=wrong)
     Session(three, shares=dict.fromkeys("abc", "1/3")).push(dict.fromkeys("abc", 5))
     for other in (
-        tg.WEvent(epsilon="2", w=3),
-        tg.WEvent(epsilon="1", w=4),
-        tg.WEvent(rho="1", w=3),
+        tg.WEvent(epsilon="2", window=3),
+        tg.WEvent(epsilon="1", window=4),
+        tg.WEvent(rho="1", window=3),
         tg.Event(epsilon="1"),
     ):
         with pytest.raises(InvalidParameter, match="one policy"):
@@ -477,7 +477,7 @@ def test_shares_are_at_most_one_budget() -> None:
 
 def test_queries_move_at_their_own_pace(new_log: Callable[[], Log]) -> None:
     """A second edition is released later, in the same log and in the same commits."""
-    policy = tg.WEvent(epsilon="2", w=W)
+    policy = tg.WEvent(epsilon="2", window=W)
     editions = {"first": Uniform(policy, columns=2), "second": Uniform(policy, columns=2, noise="laplace")}
     shares = {"first": "3/4", "second": "1/4"}
     session = Session(editions, new_log(), shares=shares)
@@ -510,7 +510,7 @@ def test_queries_move_at_their_own_pace(new_log: Callable[[], Log]) -> None:
 
 def uniform(epsilon: str = "2", **options: Any) -> Uniform:
     """A query with noise of its own."""
-    return Uniform(tg.WEvent(epsilon=epsilon, w=W), noise="laplace", **options)
+    return Uniform(tg.WEvent(epsilon=epsilon, window=W), noise="laplace", **options)
 
 
 def statuses(session: Session, name: str, count: int) -> str:
@@ -618,9 +618,9 @@ def test_amendments_keep_what_is_protected() -> None:
     log = MemoryLog()
     Session(uniform(), log).push(1)
     for other in (
-        tg.WEvent(epsilon="2", w=W + 1),
-        tg.WEvent(rho="2", w=W),
-        tg.WEvent(epsilon="2", w=W, adjacency="replace"),
+        tg.WEvent(epsilon="2", window=W + 1),
+        tg.WEvent(rho="2", window=W),
+        tg.WEvent(epsilon="2", window=W, adjacency="replace"),
     ):
         with pytest.raises(LogMismatch, match="begin another log"):
             Session(Uniform(other, noise="laplace" if other.rho is None else "auto"), log, amend=True)
@@ -715,7 +715,7 @@ def test_what_is_returned_is_not_shared_with_the_state() -> None:
             output = super().advance(super().begin(1), rows, first, noise)
             return output._replace(values=state[0])
 
-    session = Session(Sharing(tg.WEvent(epsilon="1", w=3), noise="laplace"))
+    session = Session(Sharing(tg.WEvent(epsilon="1", window=3), noise="laplace"))
     session.push(1).values[:] = 7
     assert session.push(1).values.tolist() == [0.0]
 
@@ -730,7 +730,7 @@ def test_further_arrays_of_one_query_are_not_those_of_another() -> None:
         def advance(self, state: Any, rows: Matrix, first: int, noise: Draws) -> Output:
             return super().advance(state, rows, first, noise)._replace(more=(np.arange(5),))
 
-    policy = tg.WEvent(epsilon="1", w=3)
+    policy = tg.WEvent(epsilon="1", window=3)
     session = Session({"a": Telling(policy), "b": Telling(policy)}, shares={"a": "1/2", "b": "1/2"})
     seen = session.push({"a": [1], "b": [2]})
     (stored,) = session.releases()
@@ -788,6 +788,10 @@ class Hooked(Uniform):
             raise RuntimeError("a secret")
         return empty_output(0, self.outputs)._replace(revised=(np.array([last]),))
 
+    def hears(self, name: str) -> bool:
+        """Of all events but one."""
+        return name != "rain"
+
     def event(self, state: Any, name: str, step: int, noise: Draws) -> Charges | None:
         """Cost something."""
         if name == "failure":
@@ -797,7 +801,7 @@ class Hooked(Uniform):
 
 def hooked(**options: Any) -> Hooked:
     """With noise of its own, so that a step costs one unit of eight."""
-    return Hooked(tg.WEvent(epsilon="2", w=W), columns=2, noise="laplace", **options)
+    return Hooked(tg.WEvent(epsilon="2", window=W), columns=2, noise="laplace", **options)
 
 
 def test_the_end_releases_what_a_mechanism_still_has_to_say(new_log: Callable[[], Log]) -> None:
@@ -883,6 +887,46 @@ def test_an_event_behind_the_horizon_is_refused_in_public() -> None:
     assert not session.closed
 
 
+@pytest.mark.parametrize("name", ["rain", "\udc80", 7, None])
+def test_an_event_that_nobody_knows_is_refused_in_public(name: Any) -> None:
+    """Nothing is charged and nothing is silent: the session stays open. Queries that do not know it are left alone."""
+    log = MemoryLog()
+    session = Session(
+        {"a": hooked(), "b": BudgetAbsorption(hooked().policy)}, log, shares={"a": "1/2", "b": "1/2"}
+    )
+    session.push({"a": ROWS[0], "b": [3]})
+    before = session.head
+    with pytest.raises(InvalidInput):
+        session.event(name)
+    assert not session.closed
+    assert session.head == before
+    session.event("intrusion")
+    assert session.push({"a": ROWS[1], "b": [3]})["b"].status != Status.SILENT
+    assert verify(log.rows()).ok
+
+
+@pytest.mark.parametrize("form", [None, "single"])
+def test_an_intrusion_that_was_not_promised_halts_nothing(form: str | None) -> None:
+    """Of a mechanism that is not pan-private, or allows for one that nobody notices."""
+    session = Session(BudgetAbsorption(tg.WEvent(epsilon="2", window=W), pan_private=form))
+    with pytest.raises(InvalidInput, match="no query"):
+        session.event("intrusion")
+    assert not session.closed
+
+
+def test_an_announced_intrusion_concerns_those_that_announce_them() -> None:
+    """And leaves others of the session as they are."""
+    policy, log = tg.WEvent(epsilon="2", window=W), MemoryLog()
+    forms = {"announced": "announced", "single": "single", "none": None}
+    queries = {name: BudgetAbsorption(policy, pan_private=form) for name, form in forms.items()}
+    session = Session(queries, log, shares=dict.fromkeys(queries, "1/3"))
+    session.push({name: [3] for name in queries})
+    session.event("intrusion")
+    found = session.push({name: [3] for name in queries})
+    assert all(each.status != Status.SILENT for each in found.values())
+    assert verify(log.rows()).ok
+
+
 def test_an_event_counts_where_its_step_is_passed_over() -> None:
     """And at user level for ever."""
     log = MemoryLog()
@@ -919,7 +963,7 @@ def test_what_the_last_window_has_spent_is_what_the_log_says(name: str, reopened
 @pytest.mark.parametrize("kind", ["memory", "file"])
 def test_queries_in_another_order_keep_their_own_scopes(tmp_path: Path, kind: str) -> None:
     """The order of a mapping is no part of a configuration: each query resumes its own account and state."""
-    policy = tg.WEvent(epsilon="1", w=4)
+    policy = tg.WEvent(epsilon="1", window=4)
     shares = {"a": "1/4", "b": "3/4"}
     queries = {"b": Uniform(policy, columns=1, noise="laplace"), "a": BudgetAbsorption(policy)}
     turned = {name: queries[name] for name in shares}

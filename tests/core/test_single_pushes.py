@@ -28,12 +28,12 @@ from tidegate.noise.fixed import FixedEntropy
 
 W = 4
 VALUES = [3, 0, 12, 7, 7, 1, 0, 40, 2, 5, 5, 6]
-POLICY = tg.WEvent(epsilon="1", w=W)
+POLICY = tg.WEvent(epsilon="1", window=W)
 MECHANISMS = {
     "laplace": Uniform(POLICY, noise="laplace"),
     "semiorder": Uniform(POLICY, noise="semiorder"),
     "cube": Uniform(POLICY, noise="cube"),
-    "gaussian": Uniform(tg.WEvent(rho="1", w=W)),
+    "gaussian": Uniform(tg.WEvent(rho="1", window=W)),
     "three": Uniform(POLICY, columns=3, noise="laplace"),
     "user": Uniform(tg.User(epsilon="1", horizon=40), noise="laplace"),
     "grid": Uniform(POLICY, grid="1/4", noise="laplace"),

@@ -41,11 +41,11 @@ ODD = (7, 1, 48)  # sizes of batches, in turn
 STEPS = 130
 DAY = {"periods": (24,), "harmonics": 2}
 CASES: dict[str, tuple[dict[str, Any], str]] = {
-    "semiorder": ({"policy": tg.WEvent(epsilon="1", w=12), "noise": "semiorder", **DAY}, "season"),
-    "semiorder, alarms": ({"policy": tg.WEvent(epsilon="4", w=10), "noise": "semiorder"}, "levels"),
-    "cube": ({"policy": tg.WEvent(epsilon="2", w=24), "noise": "cube", "columns": 2}, "season"),
-    "cube, alarms": ({"policy": tg.WEvent(epsilon="1", w=16), "noise": "cube"}, "levels"),
-    "all laws": ({"policy": tg.WEvent(epsilon="3", w=20), "delay": 0}, "levels"),
+    "semiorder": ({"policy": tg.WEvent(epsilon="1", window=12), "noise": "semiorder", **DAY}, "season"),
+    "semiorder, alarms": ({"policy": tg.WEvent(epsilon="4", window=10), "noise": "semiorder"}, "levels"),
+    "cube": ({"policy": tg.WEvent(epsilon="2", window=24), "noise": "cube", "columns": 2}, "season"),
+    "cube, alarms": ({"policy": tg.WEvent(epsilon="1", window=16), "noise": "cube"}, "levels"),
+    "all laws": ({"policy": tg.WEvent(epsilon="3", window=20), "delay": 0}, "levels"),
 }
 
 
@@ -114,10 +114,8 @@ def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
 
 def finished(mechanism: Tide, session: Session) -> Releases | None:
     """What `finish` says."""
-    return mechanism.smoothed(
-        mechanism.finish(session._queries[0].state, session.step, session._queries[0].draws).revised,
-        unit_of(mechanism),
-    )
+    said = mechanism.finish(session._queries[0].state, session.step, session._queries[0].draws)
+    return None if said is None else mechanism.smoothed(said.revised, unit_of(mechanism))
 
 
 def window_units(log: Log, window: int | None, steps: int) -> list[int]:
@@ -182,7 +180,7 @@ def test_reopened_logs_continue_with_the_same_bits(case: tuple[Tide, Any], kind:
 
 def test_records_have_public_sizes() -> None:
     """Two streams that are measured at other times, and share noise otherwise, have records of the same sizes."""
-    tide = Tide(tg.WEvent(epsilon="4", w=10), noise="semiorder")
+    tide = Tide(tg.WEvent(epsilon="4", window=10), noise="semiorder")
     sizes = []
     for name in ("levels", "season"):
         log = MemoryLog()
@@ -198,7 +196,7 @@ def test_records_have_public_sizes() -> None:
 
 def test_steps_that_are_passed_over_are_predicted_and_not_told_of() -> None:
     """They cost nothing, and no revised value is of them."""
-    tide = Tide(tg.WEvent(epsilon="4", w=8), **DAY)
+    tide = Tide(tg.WEvent(epsilon="4", window=8), **DAY)
     values = stream("season", 400, 1)
     log = MemoryLog()
     session = Session(tide, log)
@@ -218,7 +216,7 @@ def test_steps_that_are_passed_over_are_predicted_and_not_told_of() -> None:
 
 def test_revised_values_around_passed_steps_are_silent_there() -> None:
     """Readers get consecutive steps."""
-    tide = Tide(tg.WEvent(epsilon="4", w=8), delay=8)
+    tide = Tide(tg.WEvent(epsilon="4", window=8), delay=8)
     session = Session(tide)
     session.push_batch(stream("season", 5, 1))
     released = session.push_batch([[2000]], step=9)
@@ -246,7 +244,7 @@ def test_a_stream_may_begin_later() -> None:
 
 def test_many_columns() -> None:
     """Classes of columns, and a history that has some of them."""
-    given: dict[str, Any] = {"policy": tg.WEvent(epsilon="1", w=4), "columns": 20_000, "delay": 0}
+    given: dict[str, Any] = {"policy": tg.WEvent(epsilon="1", window=4), "columns": 20_000, "delay": 0}
     values = np.arange(20_000) * 3 + stream("rough", 8, 20_000)
     with install(FixedEntropy("x")):
         expected = Session(Tide(**given)).push_batch(values)
@@ -280,7 +278,7 @@ def test_a_long_gap_takes_no_longer_than_two_windows() -> None:
     values = stream("season", 60, 1)
     found = []
     for far in (60, 60 + 24 * 1000, 60 + 24 * 10**9):  # the first is passed over step by step
-        tide = Tide(tg.WEvent(epsilon="4", w=8), **DAY)
+        tide = Tide(tg.WEvent(epsilon="4", window=8), **DAY)
         with install(FixedEntropy("x")):
             session = Session(tide, MemoryLog())
             session.push_batch(values[:30])
@@ -293,7 +291,7 @@ def test_a_long_gap_takes_no_longer_than_two_windows() -> None:
 
 def test_noise_that_a_batch_leaves_is_used_by_the_next() -> None:
     """However much of it there is: a semiorder is taken back to what the state has room for."""
-    tide = Tide(tg.WEvent(epsilon="1", w=12), noise="semiorder")
+    tide = Tide(tg.WEvent(epsilon="1", window=12), noise="semiorder")
     laws = tide.choices.laws
     law_row = next(row for row, law in enumerate(laws) if law is not None)
     with install(FixedEntropy("x")) as source:
@@ -317,7 +315,7 @@ def test_noise_that_a_batch_leaves_is_used_by_the_next() -> None:
 
 def test_several_queries_read_their_own_arrays_again() -> None:
     """Arrays besides the values do not shift those of the next query."""
-    policy = tg.WEvent(epsilon="1", w=12)
+    policy = tg.WEvent(epsilon="1", window=12)
     queries: dict[str, Any] = {"one": Tide(policy, columns=2), "other": Tide(policy, columns=20)}
     log = MemoryLog()
     session = Session(queries, log, shares={"one": "1/2", "other": "1/2"})
@@ -332,7 +330,7 @@ def test_several_queries_read_their_own_arrays_again() -> None:
 
 def test_silent_steps_are_silent_in_every_array() -> None:
     """After a copied log, steps are silent for a window; arrays besides the values have as many rows."""
-    tide = Tide(tg.WEvent(epsilon="4", w=10), noise="semiorder")
+    tide = Tide(tg.WEvent(epsilon="4", window=10), noise="semiorder")
     session = Session(tide)
     session.push_batch(stream("levels", 30, 1))
     query = session._queries[0]

@@ -160,7 +160,7 @@ def test_bad_input_is_one_sentence_without_a_record(
     caplog.set_level(logging.DEBUG)
 
     def first_block() -> object:
-        """Nothing may be handed out before the whole input has been checked."""
+        """Nothing may be delivered before the whole input has been checked."""
         source = open_source(path, QUERY.needed(SCHEMA))
         return next(iter(Intake(source, SCHEMA, STEPS, QUERY, order="time")))
 

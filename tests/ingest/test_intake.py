@@ -509,4 +509,4 @@ def test_one_unit_never_moves_the_steps_of_others(
         return np.concatenate([block.values for block in intake])
 
     without = [(at, [event for event in events if event[1] != who], up) for at, events, up in timed]
-    assert WEvent(epsilon=1, w=4).distance(run(timed), run(without)) <= 1
+    assert WEvent(epsilon=1, window=4).distance(run(timed), run(without)) <= 1

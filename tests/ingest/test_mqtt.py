@@ -239,7 +239,7 @@ def test_messages_wait_while_the_reader_is_away(broker: Broker) -> None:
 
 @pytest.mark.parametrize("resumed", [False, True])
 def test_a_session_that_is_new_has_no_backlog(monkeypatch: pytest.MonkeyPatch, resumed: bool) -> None:
-    """Where messages never pause, a first start closes steps at once; one that goes on waits for what was kept."""
+    """Where messages never pause, a first start closes steps at once; one that continues waits for what was kept."""
     now = 100.0
     monkeypatch.setattr(mqtt.time, "monotonic", lambda: now)
     source, client = mqtt.MqttSource("mqtt://host/events", NEEDED, settle=1.0), SimpleNamespace()
@@ -276,7 +276,7 @@ def test_what_is_not_acknowledged_is_the_same_message() -> None:
 
 
 def test_a_broker_that_goes_away_is_waited_for(broker: Broker) -> None:
-    """The source says so, does not claim to have caught up, and goes on; a message sent again counts once."""
+    """The source says so, does not claim to have caught up, and continues; a message sent again counts once."""
     with broker.source() as source:
         batches = source.batches(patience=lambda: 0.05)
         while source.status.startswith("waiting"):
@@ -345,7 +345,7 @@ def test_who_is_pushed_out_says_so(broker: Broker) -> None:
 
 
 def test_a_message_that_was_put_away_is_known_again(broker: Broker) -> None:
-    """Its acknowledgement was lost with the process: after a restart it comes again, and is not handed out."""
+    """Its acknowledgement was lost with the process: after a restart it comes again, and is not delivered."""
     with broker.source() as source:
         connect(source)
         broker.send(*[message(n, "u") for n in range(20)])
@@ -355,7 +355,7 @@ def test_a_message_that_was_put_away_is_known_again(broker: Broker) -> None:
             kept += [batch.arrivals] if batch.arrivals else []
             if rows >= 20:
                 break
-        # dies here: put away, but not acknowledged
+        # dies here: stored, but not acknowledged
     with broker.source() as source:
         source.begin("", kept)
         assert drain(source, 0) == []

@@ -77,7 +77,7 @@ def test_a_unit_changes_a_window_by_one_neighbour(
     others = [row for row in rows if row[1] != who or not first <= row[0] // 10 <= last]
     change = query.max_change("add-remove")
     assert change is not None
-    policy = WEvent(epsilon=1, w=last - first + 1, max_change=change * ticks(query))
+    policy = WEvent(epsilon=1, window=last - first + 1, max_change=change * ticks(query))
     assert policy.distance(vectors(query, rows), vectors(query, others)) <= 1
 
 
@@ -90,7 +90,7 @@ def test_a_unit_that_is_replaced_is_one_neighbour(
     others = [row for row in rows if row[1] != who] + [(t, who, p, v) for t, _, p, v in new]
     change = query.max_change("replace")
     assert change is not None
-    policy = WEvent(epsilon=1, w=4, max_change=change * ticks(query), adjacency="replace")
+    policy = WEvent(epsilon=1, window=4, max_change=change * ticks(query), adjacency="replace")
     assert policy.distance(vectors(query, rows), vectors(query, others)) <= 1
 
 
@@ -157,21 +157,21 @@ def test_a_smaller_max_change_is_refused_with_the_number_to_write() -> None:
     """The policy must promise at least what one unit can change."""
     query = Query(aggregate="sum", columns=Columns(NAMES), most=2, clip=("-1", "2.5"), grid="0.5")
     with pytest.raises(InvalidParameter, match='write max_change="5"'):
-        query.check(WEvent(epsilon=1, w=2, max_change=4))
-    query.check(WEvent(epsilon=1, w=2, max_change=5))
+        query.check(WEvent(epsilon=1, window=2, max_change=4))
+    query.check(WEvent(epsilon=1, window=2, max_change=5))
     with pytest.raises(InvalidParameter, match='write max_change="7"'):
-        query.check(WEvent(epsilon=1, w=2, max_change=5, adjacency="replace"))
+        query.check(WEvent(epsilon=1, window=2, max_change=5, adjacency="replace"))
     mean = Query(aggregate="mean", clip=("0", "4"))
     with pytest.raises(InvalidParameter, match="mobility"):
-        mean.check(WEvent(epsilon=1, w=2, max_change=99, mobility="fixed"))
+        mean.check(WEvent(epsilon=1, window=2, max_change=99, mobility="fixed"))
 
 
 def test_bins_of_quantiles_are_no_columns_that_units_stay_in() -> None:
     """A unit is in another bin when its value is another one: each bin with all of the budget would lose that many ε."""
     bins = Query(aggregate="quantile", columns=Range.of("0", "8", 8), quantiles=("1/2",))
-    bins.check(WEvent(epsilon=1, w=2, max_change=1))
+    bins.check(WEvent(epsilon=1, window=2, max_change=1))
     with pytest.raises(InvalidParameter, match="mobility"):
-        bins.check(WEvent(epsilon=1, w=2, max_change=1, mobility="fixed"))
+        bins.check(WEvent(epsilon=1, window=2, max_change=1, mobility="fixed"))
 
 
 @given(st.lists(st.floats(-2, 5), min_size=1, max_size=20))

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.web.test_sending import posted_text
+from tests.web.test_producer_routes import posted_text
 
 import tidegate
 from tidegate.config import parse_queries
@@ -27,7 +27,7 @@ from tidegate.ingest.schema import TextUnits, UnitReader
 from tidegate.ingest.sources import postgres
 from tidegate.ingest.sources.text import CsvDialect, Dialect, JsonDialect
 from tidegate.ingest.times import FORMATS, TimeReader
-from tidegate.web.parsing import Parser
+from tidegate.web.event_parsing import Parser
 
 BIG = 2**53 + 1  # a whole number that no float is
 NANOSECONDS = 1_772_409_600_000_000_000  # when a step begins
@@ -390,7 +390,7 @@ READERS = [
         "ingest/sources/kafka.py",
     ),
     *("ingest/sources/mqtt.py", "ingest/sources/pipe.py", "ingest/sources/directory.py"),
-    *("web/parsing.py", "web/posted.py", "spark/reading.py", "spark/native.py"),
+    *("web/event_parsing.py", "web/http_source.py", "spark/reading.py", "spark/native.py"),
 ]
 ASKED = {"any", "all", "null_count", "has_nulls", "is_empty", "dtype", "dtypes"}
 BY_TYPE = "a column's type is that of the file's or the sender's schema; no record in it changes it"
@@ -409,9 +409,9 @@ ALLOWED = {
     ("ingest/schema.py", "unit_codes", "dtype"): BY_TYPE,
     ("ingest/aggregate.py", "on_grid", "dtype"): BY_TYPE,
     ("ingest/intake.py", "_check", "dtype"): BY_TYPE,
-    ("web/parsing.py", "_missing", "dtype"): BY_TYPE,
+    ("web/event_parsing.py", "_missing", "dtype"): BY_TYPE,
     ("ingest/sources/text.py", "_check_quotes", "any"): REFUSES,
-    ("web/parsing.py", "_odd_quotes", "any"): REFUSES,
+    ("web/event_parsing.py", "_odd_quotes", "any"): REFUSES,
     ("ingest/sources/text.py", "parse", "null_count"): REFUSES,
     ("ingest/aggregate.py", "needed", "all"): SHAPE,
     ("ingest/quantiles.py", "_crossing", "any"): RELEASED,

@@ -11,7 +11,6 @@ from every_mechanism import subjects
 from tidegate import WEvent
 from tidegate.core.mechanism import KnowsErrors
 from tidegate.core.session import Session
-from tidegate.intervals import Errors, ratio_bounds, sum_radius, sum_variance
 from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
@@ -20,7 +19,8 @@ from tidegate.mechanisms.tide.tide import Tide
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
-from tidegate.releases import Releases
+from tidegate.queries.standing import Known, Meaning, Window
+from tidegate.releases import Errors, Releases
 from tiers import thinned
 
 LENGTH = 70
@@ -79,7 +79,7 @@ def test_in_batches_and_one_by_one(new: Any) -> None:
 
 def test_resumed_from_a_state() -> None:
     """The second half after the state of the first is the same as both at once."""
-    new = BudgetAbsorption(WEvent(epsilon="1", w=4), columns=3)
+    new = BudgetAbsorption(WEvent(epsilon="1", window=4), columns=3)
     with install(FixedEntropy("same")):
         whole = Session(new).push_batch(stream(LENGTH, 3))
         session = Session(new)
@@ -94,7 +94,7 @@ def test_resumed_from_a_state() -> None:
 def test_small_counts_and_their_sums(kind: Any) -> None:
     """Of columns that are too small to be seen: steps, and sums of 30 steps whose errors are correlated."""
     rows = np.random.default_rng(3).poisson(np.geomspace(0.1, 2, 10), (300, 10))
-    mechanism = kind(WEvent(epsilon="1", w=7), columns=10)
+    mechanism = kind(WEvent(epsilon="1", window=7), columns=10)
     with install(FixedEntropy("small counts")):
         releases = Session(mechanism).push_batch(rows)
     folded(mechanism, [releases])
@@ -103,27 +103,45 @@ def test_small_counts_and_their_sums(kind: Any) -> None:
     held = np.abs(releases.values - rows) <= radius
     assert held[known].mean() >= 0.86
     assert min(held[known[:, c], c].mean() for c in range(10)) >= 0.8
-    wide = sum_radius(releases.radii.errors(), 30, 0.9)[29::30]
-    off = (releases.values - rows).reshape(10, 30, 10).sum(axis=1)
-    assert (np.abs(off) <= wide)[np.isfinite(wide)].mean() >= 0.86
+    window, held = Window(Meaning(tuple("abcdefghij")), length=30), []
+    parts = releases.radii.errors()
+    for at, values in enumerate(releases.values):
+        errors = Errors(*(part[at] for part in parts))
+        total, half = window.follow(Known(at + 1, values, radius[at], errors))
+        if at % 30 == 29:
+            off = np.abs(total - rows[at - 29 : at + 1].sum(axis=0))
+            held += (off <= half)[np.isfinite(half)].tolist()
+    assert np.mean(held) >= 0.86
 
 
-def test_parts_of_errors_add_up() -> None:
-    """Independent, repeated, fading and lasting errors; of fewer steps at the beginning."""
-    one, none = np.ones((6, 1)), np.zeros((6, 1))
-    assert sum_variance(Errors(one, none, none, none), 3).ravel().tolist() == [1, 2, 3, 3, 3, 3]
-    assert sum_variance(Errors(none, one, one, none), 3).ravel().tolist() == [1, 4, 9, 9, 9, 9]
-    assert sum_variance(Errors(none, none, none, one), 3).ravel().tolist() == [1, 4, 9, 9, 9, 9]
-    half = sum_variance(Errors(none, one, one / 2, none), 3)[-1, 0]
-    assert half == 3 + 2 * (0.5 + 0.5 + 0.25)
-    low, high = ratio_bounds(np.array([5.0]), np.array([1.0]), np.array([1.0]), np.array([2.0]))
-    assert low[0] == -np.inf
-    assert high[0] == np.inf
+def test_small_columns_beside_a_large_one() -> None:
+    """Of 40 columns, most hidden by noise, some of which are larger than the others and busy by day only.
+
+    First values, and smoothed ones. Under fixed entropy; in 24 runs with fresh draws the pooled share was at least 98.1 %
+    and 98.5 %, and that of the least covered column at least 84.7 % and 82.8 %.
+    """
+    random = np.random.default_rng(4)
+    hours = np.arange(600)[:, np.newaxis]
+    sizes = np.concatenate([[300.0, 40.0], np.full(8, 4.0), np.full(30, 0.3)])
+    rows = random.poisson(sizes * (1 + np.sin(2 * np.pi * hours / 24)))
+    mechanism = Tide(
+        WEvent(epsilon="1", window=24), columns=40, periods=(24, 168), nonnegative=True, delay=48
+    )
+    with install(FixedEntropy("beside")):
+        releases = Session(mechanism).push_batch(rows)
+    folded(mechanism, [releases])
+    assert releases.revised is not None
+    for found in (releases, releases.revised):
+        truth, radius = rows[: len(found)], half_widths(found, 0.9)
+        held, known = np.abs(found.values - truth) <= radius, np.isfinite(radius)
+        assert held[known].mean() >= 0.86
+        assert min(held[known[:, c], c].mean() for c in range(40)) >= 0.8
+        assert held[:24][known[:24]].mean() >= 0.86
 
 
 def test_steps_that_are_passed_over() -> None:
     """A gap between releases is a gap between measurements."""
-    mechanism = Sample(WEvent(epsilon="1", w=4))
+    mechanism = Sample(WEvent(epsilon="1", window=4))
     session = Session(mechanism)
     parts = [session.push_batch([[40]], step=step) for step in (1, 2, 9, 11)]
     folded(mechanism, parts)
@@ -134,7 +152,7 @@ def test_steps_that_are_passed_over() -> None:
 
 def test_nothing_to_fold() -> None:
     """No steps, no change."""
-    mechanism = Sample(WEvent(epsilon="1", w=4))
+    mechanism = Sample(WEvent(epsilon="1", window=4))
     nothing = Session(mechanism).push_batch(np.zeros((1, 1), dtype=np.int64))
     fold = mechanism.intervals()
     state = fold.attach(fold.begin(), nothing)

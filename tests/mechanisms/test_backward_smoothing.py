@@ -22,7 +22,7 @@ def test_the_average_of_the_last_noisy_values(counts, back, cut):
 
 def test_its_noise_is_that_of_uniform():
     """Same scale, and a constant stream is answered with the error that is stated."""
-    policy = tg.WEvent(epsilon="1", w=4)
+    policy = tg.WEvent(epsilon="1", window=4)
     mechanism = BackwardSmoothing(policy, back=9)
     assert mechanism.scale == Uniform(policy, noise="laplace").scale
     releases = Session(mechanism).push_batch(np.full(40_000, 30))

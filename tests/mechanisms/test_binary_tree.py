@@ -96,11 +96,11 @@ def test_scales_of_all_policies():
     """The formulas of the docstring, in numbers."""
     assert BinaryTree(Event(epsilon="1", max_change=3), horizon=1023).scale == 30
     assert BinaryTree(Event(epsilon="1", max_change=3), horizon=1024).scale == 33
-    assert BinaryTree(WEvent(epsilon="1/2", w=10), horizon=1024).scale == 220
+    assert BinaryTree(WEvent(epsilon="1/2", window=10), horizon=1024).scale == 220
     assert BinaryTree(User(epsilon="1", horizon=100)).scale == 700
     assert BinaryTree(Event(rho="1/2"), horizon=8).scale == 2
     squares = 3 * (1 + 2 + 3 + 3)
-    assert BinaryTree(WEvent(rho="1/2", w=3), horizon=8).scale ** 2 == pytest.approx(squares)
+    assert BinaryTree(WEvent(rho="1/2", window=3), horizon=8).scale ** 2 == pytest.approx(squares)
     assert BinaryTree(Event(epsilon="1", adjacency="replace"), columns=2, horizon=8).scale == 8
 
 
@@ -112,7 +112,7 @@ def test_scales_of_all_policies():
 def test_the_gaussian_sensitivity_covers_every_window(w, first, signs):
     """Brute force: the squared norm of the change of all nodes is at most what σ was made for."""
     horizon = 32
-    mechanism = BinaryTree(WEvent(rho="1/2", w=w), horizon=horizon)
+    mechanism = BinaryTree(WEvent(rho="1/2", window=w), horizon=horizon)
     change = np.zeros(horizon)
     change[first : first + w] = signs[: len(change[first : first + w])]
     norm = sum(
@@ -164,7 +164,7 @@ def test_nodes_beyond_64_bits_wrap_and_do_not_fail():
 
 def test_units_are_exact():
     """A release says what its step lost."""
-    releases = Session(BinaryTree(WEvent(epsilon="1", w=4), horizon=9)).push_batch([1, 2, 3])
+    releases = Session(BinaryTree(WEvent(epsilon="1", window=4), horizon=9)).push_batch([1, 2, 3])
     assert releases[2].spent == Fraction(1, 4)
 
 

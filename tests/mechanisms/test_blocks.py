@@ -36,7 +36,7 @@ def test_no_window_spends_more_than_two_blocks(w, every, steps, cut, kind):
     }[kind]()
     mechanism = Blocks(inner)
     total = Fraction(1, 2) if w == 1 else 1
-    assert mechanism.policy == WEvent(epsilon=total, w=w)
+    assert mechanism.policy == WEvent(epsilon=total, window=w)
     run = Session(mechanism)
     rows = np.arange(2 * steps).reshape(steps, 2) % 17
     cut = min(cut, steps)
@@ -67,7 +67,7 @@ def test_blocks_have_noise_of_their_own():
 
 def test_fast_on_blocks_is_blocks_of_fast():
     """`Fast(blocks=True)` releases what `Blocks` releases with FAST at half the budget."""
-    policy = WEvent(epsilon="1", w=20)
+    policy = WEvent(epsilon="1", window=20)
     whole = Fast(policy, columns=3, blocks=True, samples=4, noise="laplace")
     rows = np.random.default_rng(1).poisson(30, (90, 3))
     with fixed_entropy(5):
@@ -81,8 +81,8 @@ def test_fast_on_blocks_is_blocks_of_fast():
 
 def test_zcdp_blocks():
     """Blocks of a zCDP mechanism double ρ, those of one step do not."""
-    assert Blocks(Uniform(User(rho="1/2", horizon=7))).policy == WEvent(rho="1", w=7)
-    assert Blocks(Uniform(User(rho="1/2", horizon=1))).policy == WEvent(rho="1/2", w=1)
+    assert Blocks(Uniform(User(rho="1/2", horizon=7))).policy == WEvent(rho="1", window=7)
+    assert Blocks(Uniform(User(rho="1/2", horizon=1))).policy == WEvent(rho="1/2", window=1)
 
 
 @pytest.mark.parametrize("w", [1, 2, 5])
@@ -109,15 +109,15 @@ def test_the_budget_is_that_of_the_blocks_a_window_meets(w):
 
 def test_fast_on_blocks_of_one_step_has_the_whole_budget():
     """`Fast(blocks=True)` with w = 1 measures every step with ε, as Uniform does."""
-    mechanism = Fast(WEvent(epsilon="1/2", w=1), blocks=True)
-    assert mechanism.scale == mechanism.inner.scale == Uniform(WEvent(epsilon="1/2", w=1)).scale == 2.0
+    mechanism = Fast(WEvent(epsilon="1/2", window=1), blocks=True)
+    assert mechanism.scale == mechanism.inner.scale == Uniform(WEvent(epsilon="1/2", window=1)).scale == 2.0
     assert Blocks(mechanism.inner).policy == mechanism.policy
 
 
 @pytest.mark.parametrize(
     "inner",
     [
-        Uniform(WEvent(epsilon="1", w=4)),
+        Uniform(WEvent(epsilon="1", window=4)),
         "Uniform",
         Uniform(User(epsilon="1", delta="1e-6", horizon=4)),
     ],

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,12 @@ for subject in subjects():
 def test_no_kernel_leaves_its_arrays(request):
     """Every example of every mechanism, begun at step 1 and later, and resumed; code in its own folder."""
     folder = request.config.cache.mkdir("kernels-with-bounds")  # compiled anew only when kernels have changed
-    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(folder)}
+    paths = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    environment = {
+        **os.environ,
+        "NUMBA_BOUNDSCHECK": "1",
+        "NUMBA_CACHE_DIR": str(folder),
+        "PYTHONPATH": paths,
+    }
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]

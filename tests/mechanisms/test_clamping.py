@@ -178,7 +178,7 @@ SUMS = {
     "BinaryTree": BinaryTree(tg.Event(epsilon="1"), horizon=2**15),
     "HybridTree": HybridTree(tg.Event(epsilon="1")),
     "SlidingWindowTree": SlidingWindowTree(tg.Event(epsilon="1"), window=2**15),
-    "OptStream": OptStream(tg.WEvent(epsilon="1", w=2**14), samples=4),
+    "OptStream": OptStream(tg.WEvent(epsilon="1", window=2**14), samples=4),
 }
 
 

@@ -82,7 +82,7 @@ def test_threshold_by_enumeration(w: int, most: int) -> None:
     policy: Policy = (
         Event(epsilon="1", max_change=1440 * most)
         if w == 1
-        else WEvent(epsilon="1", w=w, max_change=1440 * most)
+        else WEvent(epsilon="1", window=w, max_change=1440 * most)
     )
     mechanism = configured(policy, plain, most=most)
     _, start, test = mechanism.scales
@@ -130,7 +130,7 @@ def test_one_record_changes_what_is_measured_by_the_clip() -> None:
 
 def test_intervals_are_those_of_the_learnt_clip() -> None:
     """Also where steps share noise: the half width follows from the threshold, not from the bound."""
-    policy = WEvent(epsilon="6", w=4, max_change=1440)
+    policy = WEvent(epsilon="6", window=4, max_change=1440)
     mechanism = configured(policy, Uniform)
     session = Session(mechanism)
     batch = session.push_batch(receipts(mechanism.bins))
@@ -190,7 +190,7 @@ def test_refusals() -> None:
 def test_another_law_of_noise_at_the_learnt_clip(window: int, columns: int, power: int) -> None:
     """Where the noise of the bound is not shared and that of a clip is, units, silence and secrets are known before."""
     bins = ValueBins(2**power, columns)
-    policy = WEvent(epsilon="0.1", w=window, max_change=2**power)
+    policy = WEvent(epsilon="0.1", window=window, max_change=2**power)
     mechanism = ClippedRecords(policy, build=lambda own: Uniform(own, columns=columns), bins=bins, learn=20)
     largest, smallest = mechanism.extremes
     assert largest.units != smallest.units
@@ -214,7 +214,7 @@ def test_another_law_of_noise_at_the_learnt_clip(window: int, columns: int, powe
 def test_a_clip_that_does_not_fit_the_units_grows() -> None:
     """The next end of a bin at which charges are whole units, the bound at the latest."""
     bins = ValueBins(2**44)
-    policy = WEvent(epsilon="0.1", w=240, max_change=2**44)
+    policy = WEvent(epsilon="0.1", window=240, max_change=2**44)
     mechanism = ClippedRecords(policy, build=Uniform, bins=bins, learn=5)
     small = int(bins.ends[0])
     assert mechanism.fitting(small, mechanism.units) == small

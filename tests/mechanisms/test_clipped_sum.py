@@ -56,7 +56,7 @@ def test_scales_use_the_applied_clip_and_all_levels():
     assert mechanism.tree(150).scale == 150 * 11
     assert mechanism.finder.scales == pytest.approx((8 / 3, 8 / 3))
     assert mechanism.finder.scales[0] >= Fraction(8, 3)
-    windows = ClippedSum(WEvent(epsilon="1", max_change=1000, w=2), horizon=1124, lag=100, above=10)
+    windows = ClippedSum(WEvent(epsilon="1", max_change=1000, window=2), horizon=1124, lag=100, above=10)
     assert windows.finder.scales == (5, 10)
     assert windows.tree(150).scale == 150 * 11 * 2
     assert windows.first_scale(150) == 150 * 2 * 5

@@ -160,7 +160,7 @@ def test_the_error_is_smooth():
 
 def test_the_scale_of_releases_is_the_closed_form():
     """The recursion of the loop, doubling, and the weights from the last step back: three ways to one number."""
-    mechanism = EndlessSum(WEvent(rho="2", w=3), grid="0.5")
+    mechanism = EndlessSum(WEvent(rho="2", window=3), grid="0.5")
     scale = Session(mechanism).push_batch([0] * 3000).scale
     for step in (1, 2, 3, 4, 5, 6, 7, 48, 1000, 3000):
         assert scale[step - 1] == pytest.approx(mechanism.standard_deviation(step), rel=1e-9)
@@ -206,7 +206,7 @@ def test_linear_answers_have_their_deviation():
 )
 def test_neighbours_move_measurements_by_no_more_than_the_noise_allows(w, first, signs, columns, seed):
     """Brute force over windows: Σ_t ‖v_t − v'_t‖²/σ_t² ≤ 2ρ, and a part of a window has its part of that."""
-    mechanism = EndlessSum(WEvent(rho="1/2", w=w, max_change=3), columns=columns)
+    mechanism = EndlessSum(WEvent(rho="1/2", window=w, max_change=3), columns=columns)
     rows = np.array([[(seed * 7919 + 31 * t * t + c) % 1000 for c in range(columns)] for t in range(90)])
     other = rows.copy()
     for at, sign in enumerate(signs[: min(w, 90 - first)]):
@@ -322,7 +322,7 @@ def test_refusals_name_the_remedy():
     with pytest.raises(InvalidParameter, match="Event or WEvent for EndlessSum"):
         EndlessSum(User(rho="1", horizon=100))
     with pytest.raises(InvalidParameter, match="cannot be split"):
-        EndlessSum(WEvent(epsilon="1", delta="1e-6", w=3))
+        EndlessSum(WEvent(epsilon="1", delta="1e-6", window=3))
     with pytest.raises(InvalidParameter, match="coarser grid"):
         EndlessSum(Event(rho="1/1000000", max_change=2**50))
 

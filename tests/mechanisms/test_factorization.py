@@ -69,7 +69,7 @@ def test_without_noise_the_answers_are_exact(kind):
 )
 def test_neighbours_move_the_measurement_by_no_more_than_sigma_allows(kind, w, first, signs, seed):
     """Brute force over windows: ‖C·x − C·x'‖² ≤ 2ρσ², and a part of a window has its part of that."""
-    mechanism = Factorization(WEvent(rho="1/2", w=w, max_change=3), horizon=90, **kind)
+    mechanism = Factorization(WEvent(rho="1/2", window=w, max_change=3), horizon=90, **kind)
     rows = np.array([(seed * 7919 + 31 * t * t) % 1000 for t in range(90)])[:, np.newaxis]
     other = rows.copy()
     inside = other[first : first + w]
@@ -212,7 +212,7 @@ def test_refusals_name_the_remedy():
     with pytest.raises(InvalidParameter, match="kind ZeroConcentrated or Approximate"):
         Factorization(Event(epsilon="1"), horizon=10)
     with pytest.raises(InvalidParameter, match="cannot be split"):
-        Factorization(WEvent(epsilon="1", delta="1e-6", w=3), horizon=10)
+        Factorization(WEvent(epsilon="1", delta="1e-6", window=3), horizon=10)
     with pytest.raises(InvalidParameter, match="EndlessSum"):
         Factorization(Event(rho="1"))
     with pytest.raises(InvalidParameter, match="method"):

@@ -76,20 +76,20 @@ def reference(mechanism, rows, source):
 
 
 CONFIGURATIONS = [
-    Fast(WEvent(epsilon="2", w=20), columns=3, samples=5),
-    Fast(WEvent(epsilon="2", w=20), columns=20, samples=5),
+    Fast(WEvent(epsilon="2", window=20), columns=3, samples=5),
+    Fast(WEvent(epsilon="2", window=20), columns=20, samples=5),
     Fast(
-        WEvent(epsilon="1", w=30),
+        WEvent(epsilon="1", window=30),
         filter=Kalman(25.0, 400.0),
         adaptive=Pid(derivative=0.3, recent=2, shortest=1),
     ),
-    Fast(WEvent(epsilon="5", w=9), columns=2, filter=False, adaptive=Pid(longest=9, set_point=0.3)),
+    Fast(WEvent(epsilon="5", window=9), columns=2, filter=False, adaptive=Pid(longest=9, set_point=0.3)),
     Fast(User(epsilon="3", horizon=300), columns=2),
-    Fast(WEvent(epsilon="1", w=12), columns=2, adaptive=False),
-    Shared(WEvent(epsilon="2", w=20), columns=3, samples=9),
-    Shared(WEvent(epsilon="2", w=40), samples=30, noise="cube"),
-    Shared(WEvent(epsilon="2", w=60, mobility="fixed"), columns=2, samples=40, noise="semiorder"),
-    Shared(WEvent(epsilon="1", w=10), samples=10, adaptive=Pid(shortest=4, longest=37), noise="cube"),
+    Fast(WEvent(epsilon="1", window=12), columns=2, adaptive=False),
+    Shared(WEvent(epsilon="2", window=20), columns=3, samples=9),
+    Shared(WEvent(epsilon="2", window=40), samples=30, noise="cube"),
+    Shared(WEvent(epsilon="2", window=60, mobility="fixed"), columns=2, samples=40, noise="semiorder"),
+    Shared(WEvent(epsilon="1", window=10), samples=10, adaptive=Pid(shortest=4, longest=37), noise="cube"),
     Shared(User(epsilon="3", horizon=300), columns=2),
 ]
 
@@ -114,7 +114,7 @@ def test_agrees_with_the_plain_reference(mechanism):
 def test_statuses_and_sources():
     """Measured steps are fresh and cost ε/M, the others are approximated from the last measured step at no cost."""
     with zero_noise():
-        run = Session(Fast(WEvent(epsilon="1", w=12), samples=3, adaptive=False, filter=False))
+        run = Session(Fast(WEvent(epsilon="1", window=12), samples=3, adaptive=False, filter=False))
         releases = run.push_batch(np.arange(1, 11)[:, None])
     assert releases.source.tolist() == [1, 1, 1, 1, 5, 5, 5, 5, 9, 9]
     assert releases.values[:, 0].tolist() == [1, 1, 1, 1, 5, 5, 5, 5, 9, 9]
@@ -126,7 +126,7 @@ def test_statuses_and_sources():
 
 def test_quiet_streams_are_measured_less_often():
     """The controller lengthens the interval where nothing moves and shortens it where much does."""
-    mechanism = Fast(WEvent(epsilon="100", w=200), samples=100, adaptive=Pid(shortest=1, longest=40))
+    mechanism = Fast(WEvent(epsilon="100", window=200), samples=100, adaptive=Pid(shortest=1, longest=40))
     still = np.full((200, 1), 1000)
     moving = still + 900 * (np.arange(200)[:, None] % 2)
     with fixed_entropy(1):
@@ -138,7 +138,7 @@ def test_the_filter_helps_and_each_switch_does_something():
     """On a random walk the filter lowers the error; every switch changes what is released."""
     random = np.random.default_rng(7)
     rows = np.cumsum(random.integers(-2, 3, (2000, 4)), axis=0) + 500
-    policy = WEvent(epsilon="1", w=40)
+    policy = WEvent(epsilon="1", window=40)
     variants = {
         "full": Fast(policy, columns=4),
         "no filter": Fast(policy, columns=4, filter=False),
@@ -155,7 +155,7 @@ def test_the_filter_helps_and_each_switch_does_something():
 
 def test_measurements_have_laplace_noise_of_the_stated_scale():
     """α = 1e-9, n = 40,000: unfiltered releases of zeros fit the scale MΔ/ε, and a scale off by a tenth is refused."""
-    mechanism = Fast(WEvent(epsilon="1", w=8), columns=2, samples=8, filter=False)
+    mechanism = Fast(WEvent(epsilon="1", window=8), columns=2, samples=8, filter=False)
     assert mechanism.scale == 8.0
     sample = (
         Session(mechanism).push_batch(np.zeros((20_000, 2), dtype=np.int64)).values.astype(np.int64).ravel()
@@ -172,9 +172,9 @@ def test_measurements_have_laplace_noise_of_the_stated_scale():
 @pytest.mark.parametrize(
     "mechanism",
     [
-        Shared(WEvent(epsilon="1", w=12), samples=5, adaptive=Pid(shortest=1, longest=40)),
-        Shared(WEvent(epsilon="1", w=40), samples=25, noise="cube", adaptive=Pid(shortest=1, longest=90)),
-        Shared(WEvent(epsilon="1", w=12), columns=2, samples=6),
+        Shared(WEvent(epsilon="1", window=12), samples=5, adaptive=Pid(shortest=1, longest=40)),
+        Shared(WEvent(epsilon="1", window=40), samples=25, noise="cube", adaptive=Pid(shortest=1, longest=90)),
+        Shared(WEvent(epsilon="1", window=12), columns=2, samples=6),
     ],
     ids=["semiorder", "cube", "columns"],
 )  # fmt: skip
@@ -185,7 +185,7 @@ def test_no_window_has_more_measurements_than_its_noise_protects(mechanism):
     run = Session(mechanism)
     parts = [run.push_batch(rows[:7]).fresh, [run.push(rows[7]).fresh], run.push_batch(rows[8:]).fresh]
     fresh = np.concatenate(parts)
-    assert max(np.convolve(fresh, np.ones(mechanism.policy.w))) <= mechanism.measurements
+    assert max(np.convolve(fresh, np.ones(mechanism.policy.window))) <= mechanism.measurements
     assert fresh.sum() > 20
     assert spent(run) == 1
 
@@ -193,10 +193,10 @@ def test_no_window_has_more_measurements_than_its_noise_protects(mechanism):
 @pytest.mark.parametrize(
     "mechanism",
     [
-        Shared(WEvent(epsilon="1/10", w=16), samples=16, filter=False, adaptive=False),
-        Shared(WEvent(epsilon="1/10", w=120), samples=120, filter=False, adaptive=False),
+        Shared(WEvent(epsilon="1/10", window=16), samples=16, filter=False, adaptive=False),
+        Shared(WEvent(epsilon="1/10", window=120), samples=120, filter=False, adaptive=False),
         Shared(User(epsilon="1/10", horizon=1200), samples=1200, filter=False, adaptive=False),
-        Shared(WEvent(rho="1/100", w=16), samples=16, filter=False, adaptive=False),
+        Shared(WEvent(rho="1/100", window=16), samples=16, filter=False, adaptive=False),
     ],
     ids=["semiorder", "cube", "user", "rho"],
 )
@@ -213,7 +213,7 @@ def test_the_error_of_measurements_is_that_of_the_law(mechanism):
 
 def test_a_gap_longer_than_a_window_is_paid_again():
     """Measurements that no window joins are charged for themselves, and share noise all the same."""
-    mechanism = Shared(WEvent(epsilon="1", w=10), samples=10, adaptive=Pid(shortest=37, longest=37))
+    mechanism = Shared(WEvent(epsilon="1", window=10), samples=10, adaptive=Pid(shortest=37, longest=37))
     run = Session(mechanism)
     releases = run.push_batch(np.zeros(371))
     assert np.diff(np.flatnonzero(releases.fresh)).min() == 37

@@ -55,7 +55,7 @@ def joint_problem(mechanism, noisy, sums):
 def test_the_release_is_the_joint_optimum(values, nonnegative, seed, second):
     """Leaves first and curves afterwards is the optimum of nodes × features; with a sign it agrees with nnls."""
     mechanism = HierarchicalOptStream(
-        tg.WEvent(epsilon="1", w=W), hierarchy=RAGGED, samples=3, levels=(1, 2, 3), nonnegative=nonnegative,
+        tg.WEvent(epsilon="1", window=W), hierarchy=RAGGED, samples=3, levels=(1, 2, 3), nonnegative=nonnegative,
         features=(equal_parts(W, 2), second),
     )  # fmt: skip
     seen, leaves = [], mechanism._leaves
@@ -75,7 +75,7 @@ def test_the_release_is_the_joint_optimum(values, nonnegative, seed, second):
 def test_leaves_add_up_to_their_parents_at_every_step(level, causal):
     """Both answers are consistent to 1e-9, and nothing is negative."""
     mechanism = HierarchicalOptStream(
-        tg.WEvent(epsilon="1", w=48), hierarchy=REGIONS, samples=6, features=(parts_of_day(48), whole_period(48)),
+        tg.WEvent(epsilon="1", window=48), hierarchy=REGIONS, samples=6, features=(parts_of_day(48), whole_period(48)),
         causal=causal, nonnegative=True,
     )  # fmt: skip
     rows = np.rint(level * (1 + 0.3 * np.sin(np.arange(96 * 12).reshape(96, 12) / 40))).astype(np.int64)
@@ -90,8 +90,8 @@ def test_without_noise_the_leaves_are_those_of_opt_stream():
     """Consistent measurements stay as they are."""
     rows = np.arange(4 * 12).reshape(12, 4)
     with zero_noise():
-        final = Session(HierarchicalOptStream(tg.WEvent(epsilon="1", w=12), hierarchy=RAGGED, samples=3))
-        plain = Session(OptStream(tg.WEvent(epsilon="1", w=12), columns=4, samples=3))
+        final = Session(HierarchicalOptStream(tg.WEvent(epsilon="1", window=12), hierarchy=RAGGED, samples=3))
+        plain = Session(OptStream(tg.WEvent(epsilon="1", window=12), columns=4, samples=3))
         leaves = final.push_batch(rows).final.values[:, list(RAGGED.leaves)]
         assert np.allclose(leaves, plain.push_batch(rows).final.values)
 
@@ -99,7 +99,7 @@ def test_without_noise_the_leaves_are_those_of_opt_stream():
 def test_every_path_spends_the_whole_budget_and_no_more():
     """Units may move between leaves: at each step their change costs what one path costs, which is the step's charge."""
     mechanism = HierarchicalOptStream(
-        tg.WEvent(epsilon="1", w=12),
+        tg.WEvent(epsilon="1", window=12),
         hierarchy=RAGGED,
         samples=4,
         features=(whole_period(12),),
@@ -146,7 +146,7 @@ def test_no_window_loses_more_than_epsilon(features, mobility):
     """Exact enumeration: a unit that is in any leaf at any step, with either sign, in every window of public times."""
     tree, w = Hierarchy.from_parents({"all": None, "a": "all", "b": "all"}), 4
     mechanism = HierarchicalOptStream(
-        tg.WEvent(epsilon="1", w=w, mobility=mobility), hierarchy=tree, samples=2, features=features,
+        tg.WEvent(epsilon="1", window=w, mobility=mobility), hierarchy=tree, samples=2, features=features,
         levels=(1, 2),
     )  # fmt: skip
     worst = Fraction(0)
@@ -162,7 +162,7 @@ def test_no_window_loses_more_than_epsilon_with_adaptive_samples():
     """The same for shared adaptive samples: the root's tests and everybody's samples, in every window."""
     tree, w = Hierarchy.from_parents({"all": None, "a": "all", "b": "all"}), 5
     mechanism = HierarchicalOptStream(
-        tg.WEvent(epsilon="2", w=w), hierarchy=tree, samples=3, adaptive=True, threshold=2
+        tg.WEvent(epsilon="2", window=w), hierarchy=tree, samples=3, adaptive=True, threshold=2
     )
     scales, stream, worst = mechanism.sample_scales, np.array((5, 9, 5, 9, 5)), 0.0
     # wherever a unit is, a sample moves one leaf and the root
@@ -183,7 +183,7 @@ def test_no_window_loses_more_than_epsilon_with_adaptive_samples():
 def test_more_levels_for_the_leaves_means_less_noise_there():
     """The budget of levels is the user's; roots pay for it."""
     equal, lower = (
-        HierarchicalOptStream(tg.WEvent(epsilon="1", w=12), hierarchy=REGIONS, samples=3, levels=levels)
+        HierarchicalOptStream(tg.WEvent(epsilon="1", window=12), hierarchy=REGIONS, samples=3, levels=levels)
         for levels in (None, (1, 9))
     )
     assert lower.sample_scales[0] < equal.sample_scales[0]
@@ -198,7 +198,7 @@ def test_adaptive_samples_follow_the_root():
     tree = Hierarchy.balanced(2)
     with zero_noise():
         mechanism = HierarchicalOptStream(
-            tg.WEvent(epsilon="1", w=12),
+            tg.WEvent(epsilon="1", window=12),
             hierarchy=tree,
             samples=4,
             adaptive=True,
@@ -219,5 +219,5 @@ def test_adaptive_samples_follow_the_root():
 def test_wrong_parameters_are_one_sentence(options):
     """A hierarchy, as many columns as leaves, a positive weight for each level."""
     with pytest.raises(InvalidParameter) as refused:
-        HierarchicalOptStream(tg.WEvent(epsilon="1", w=12), **{"hierarchy": RAGGED, **options})
+        HierarchicalOptStream(tg.WEvent(epsilon="1", window=12), **{"hierarchy": RAGGED, **options})
     assert len(str(refused.value).splitlines()) == 1

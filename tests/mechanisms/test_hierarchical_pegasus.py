@@ -37,7 +37,7 @@ def forests(draw):
 )
 def test_every_path_spends_exactly_the_budget(forest, pruning, pruning_share, perturber_share, w):
     """Wherever a path from a root ends, by pruning or at its leaf, it has spent ε of the step."""
-    policy = tg.WEvent(epsilon="7/5", w=w)
+    policy = tg.WEvent(epsilon="7/5", window=w)
     shares = {"pruning_share": pruning_share, "perturber_share": perturber_share}
     mechanism = HierarchicalPeGaSus(policy, hierarchy=forest, pruning=pruning, **shares)
     for leaf in forest.leaves:

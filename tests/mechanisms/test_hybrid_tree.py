@@ -35,7 +35,7 @@ def test_blocks_are_disjoint_and_cover_every_step(step, branching):
 
 def test_scale_grows_with_the_block():
     """Block j has j + 1 levels, each with that fraction of the budget."""
-    mechanism = HybridTree(WEvent(epsilon="1/2", w=3))
+    mechanism = HybridTree(WEvent(epsilon="1/2", window=3))
     assert [mechanism.scale_of(mechanism.block(step).levels) for step in (1, 2, 4, 1024)] == [6, 12, 18, 66]
 
 

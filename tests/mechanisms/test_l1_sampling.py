@@ -120,7 +120,7 @@ def straddling_loss(
 def test_no_window_loses_more_than_epsilon_with_adaptive_samples(noise):
     """Exact enumeration of tests and samples together, for windows that are aligned or straddle two periods."""
     mechanism = OptStream(
-        tg.WEvent(epsilon="2", w=4), samples=3, adaptive=True, threshold=2, noise=noise, split=(1, 1, 0)
+        tg.WEvent(epsilon="2", window=4), samples=3, adaptive=True, threshold=2, noise=noise, split=(1, 1, 0)
     )
     assert mechanism.shares_noise == (noise == "cube")
     worst = max(
@@ -135,7 +135,12 @@ def test_no_window_loses_more_than_epsilon_with_adaptive_samples(noise):
 def test_the_printed_adaptive_samples_lose_more_than_epsilon():
     """The planted wrong version: printed scales at w = 8 and k = 3, in a window that straddles two periods."""
     mechanism = PrintedOptStream(
-        tg.WEvent(epsilon="1", w=8), samples=3, adaptive=True, threshold=4, split=(1, 9, 1), noise="laplace"
+        tg.WEvent(epsilon="1", window=8),
+        samples=3,
+        adaptive=True,
+        threshold=4,
+        split=(1, 9, 1),
+        noise="laplace",
     )
     change = (1, 1, 1, 1, 1, 1, 1, 1)
     assert straddling_loss(mechanism, (5,) * 8, change, 4) > 1.1
@@ -204,7 +209,7 @@ def test_algorithm_3_as_printed(w, seed, data):
 def test_the_printed_samples_lose_more_in_a_window_that_straddles_two_periods():
     """2k − 1 samples of one window, each with ε_P/k: by chance on a flat stream."""
     mechanism = PrintedOptStream(
-        tg.WEvent(epsilon="1", w=8), samples=3, adaptive=True, split=("1/1000", 1, 0), noise="laplace"
+        tg.WEvent(epsilon="1", window=8), samples=3, adaptive=True, split=("1/1000", 1, 0), noise="laplace"
     )
     chances = sample_chances(mechanism.sampling, (5,) * 8)
     assert sum(chances.values()) == pytest.approx(1)

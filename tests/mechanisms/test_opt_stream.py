@@ -23,7 +23,7 @@ from tidegate.releases import Status
 from tidegate.testing.entropy import zero_noise
 
 DAY = (parts_of_day(48), whole_period(48))
-POLICY = tg.WEvent(epsilon="1", w=12)
+POLICY = tg.WEvent(epsilon="1", window=12)
 ODD_AND_EVEN = ((1, 3, 5), (2, 4, 6))
 
 
@@ -86,31 +86,31 @@ def worst_loss(mechanism: OptStream, times: tuple[int, ...]) -> Fraction:
 @pytest.mark.parametrize(
     "mechanism",
     [
-        OptStream(tg.WEvent(epsilon="1", w=5), samples=2, noise="laplace"),
+        OptStream(tg.WEvent(epsilon="1", window=5), samples=2, noise="laplace"),
         OptStream(
-            tg.WEvent(epsilon="2", w=5),
+            tg.WEvent(epsilon="2", window=5),
             times=(1, 2, 5),
             features=(equal_parts(5, 2), whole_period(5)),
             noise="laplace",
         ),
         OptStream(
-            tg.WEvent(epsilon="1/3", w=6),
+            tg.WEvent(epsilon="1/3", window=6),
             samples=6,
             features=(whole_period(6),),
             split=(1, 1, 3),
             noise="laplace",
         ),
         OptStream(
-            tg.WEvent(epsilon="1", w=6),
+            tg.WEvent(epsilon="1", window=6),
             samples=2,
             features=(equal_parts(6, 2), ODD_AND_EVEN),
             noise="laplace",
         ),
-        OptStream(tg.WEvent(epsilon="1", w=5), samples=2),
-        OptStream(tg.WEvent(epsilon="1", w=6), times=(1, 2, 3, 6), features=(whole_period(6),)),
-        OptStream(tg.WEvent(epsilon="1", w=6), samples=4, noise="cube"),
+        OptStream(tg.WEvent(epsilon="1", window=5), samples=2),
+        OptStream(tg.WEvent(epsilon="1", window=6), times=(1, 2, 3, 6), features=(whole_period(6),)),
+        OptStream(tg.WEvent(epsilon="1", window=6), samples=4, noise="cube"),
         OptStream(
-            tg.WEvent(epsilon="1", w=6), times=(1, 2, 4, 5, 6), noise="cube", features=(whole_period(6),)
+            tg.WEvent(epsilon="1", window=6), times=(1, 2, 4, 5, 6), noise="cube", features=(whole_period(6),)
         ),
     ],
     ids=[
@@ -129,8 +129,8 @@ def test_no_window_loses_more_than_epsilon(mechanism):
 @pytest.mark.parametrize("noise", ["cube", "semiorder"])
 def test_the_enumeration_catches_noise_for_too_few_samples(noise):
     """The planted wrong version: the law of two samples fewer than a window has."""
-    mechanism = OptStream(tg.WEvent(epsilon="1", w=6), samples=5, noise=noise)
-    fewer = OptStream(tg.WEvent(epsilon="1", w=6), samples=3, noise=noise)
+    mechanism = OptStream(tg.WEvent(epsilon="1", window=6), samples=5, noise=noise)
+    fewer = OptStream(tg.WEvent(epsilon="1", window=6), samples=3, noise=noise)
     vars(mechanism).update(sharing=fewer.sharing, sample_scale=fewer.sample_scale)
     assert worst_loss(mechanism, mechanism.sample_times) > 1
 
@@ -138,7 +138,10 @@ def test_the_enumeration_catches_noise_for_too_few_samples(noise):
 def test_the_enumeration_catches_the_printed_features():
     """The planted wrong version: printed noise of features, which loses w times what it is charged."""
     mechanism = PrintedOptStream(
-        tg.WEvent(epsilon="1", w=5), samples=2, features=(equal_parts(5, 2), whole_period(5)), noise="laplace"
+        tg.WEvent(epsilon="1", window=5),
+        samples=2,
+        features=(equal_parts(5, 2), whole_period(5)),
+        noise="laplace",
     )
     assert worst_loss(mechanism, mechanism.sample_times) > 2
 
@@ -150,7 +153,7 @@ def test_adaptive_charges_never_overfill_a_window(w, data):
     k = data.draw(st.integers(2, w))
     features = data.draw(st.sampled_from([(), (whole_period(w),)]))
     mechanism = OptStream(
-        tg.WEvent(epsilon="40", w=w), samples=k, adaptive=True, features=features, threshold=20
+        tg.WEvent(epsilon="40", window=w), samples=k, adaptive=True, features=features, threshold=20
     )
     rows, log = np.array(data.draw(st.lists(st.integers(0, 60), min_size=4 * w, max_size=4 * w))), MemoryLog()
     releases = Session(mechanism, log).push_batch(rows)
@@ -164,7 +167,7 @@ def test_adaptive_charges_never_overfill_a_window(w, data):
 
 def test_scales_are_those_of_the_review():
     """b_P = kΔ/ε_P, b_F = w(p − 1)Δ/ε_O; adaptive: the straddling window pays twice for the tests."""
-    policy = tg.WEvent(epsilon="1", w=48, max_change=10)
+    policy = tg.WEvent(epsilon="1", window=48, max_change=10)
     plain = OptStream(policy, samples=10, noise="laplace")
     assert plain.sample_scale == 100.0
     featured = OptStream(policy, samples=10, features=DAY, noise="laplace")
@@ -179,7 +182,7 @@ def test_scales_are_those_of_the_review():
 
 def test_moving_units_pay_for_all_columns_together():
     """Two columns do not double the noise; a contribution that may change its column does."""
-    replaced = tg.WEvent(epsilon="1", w=12, adjacency="replace")
+    replaced = tg.WEvent(epsilon="1", window=12, adjacency="replace")
     assert OptStream(POLICY, columns=5, samples=3, noise="laplace").sample_scale == 3.0
     assert OptStream(replaced, columns=5, samples=3, noise="laplace").sample_scale == 6.0
     assert OptStream(POLICY, columns=5, samples=3, noise="semiorder").sample_scale == 1.0
@@ -193,7 +196,7 @@ def test_revised_values_are_lines_through_the_samples():
     """Without noise the final curve passes through the samples and is straight in between."""
     rows = np.array([0, 9, 9, 4, 9, 9, 9, 8])
     with zero_noise():
-        releases = Session(OptStream(tg.WEvent(epsilon="1", w=8), samples=2)).push_batch(rows)
+        releases = Session(OptStream(tg.WEvent(epsilon="1", window=8), samples=2)).push_batch(rows)
     assert releases.revised.values[:, 0].tolist() == [4, 4, 4, 4, 5, 6, 7, 8]
     assert releases.values[:, 0].tolist() == [0, 0, 0, 4, 4, 4, 4, 8]
     assert [Status(s) for s in releases.status[3:5]] == [Status.FRESH, Status.APPROXIMATED]
@@ -207,7 +210,7 @@ def test_revised_values_are_lines_through_the_samples():
 def test_what_a_step_shows_before_its_period_ends(causal, expected):
     """Hold the last sample, or prolong the line; the curve of the last period needs a last period."""
     with zero_noise():
-        session = Session(OptStream(tg.WEvent(epsilon="1", w=6), times=(1, 3, 6), causal=causal))
+        session = Session(OptStream(tg.WEvent(epsilon="1", window=6), times=(1, 3, 6), causal=causal))
         shown = session.push_batch([4, 0, 8, 0, 0, 12]).values[:, 0]
         assert shown.tolist() == expected
         if causal == "last period":
@@ -251,7 +254,7 @@ def test_an_incomplete_period_is_kept_until_it_is_complete_or_ended():
 
 def test_an_end_without_any_sample_shows_the_sample_before():
     """Nothing measured yet in this period: the last sample holds; in the first period there is nothing."""
-    mechanism = OptStream(tg.WEvent(epsilon="1", w=6), samples=1)
+    mechanism = OptStream(tg.WEvent(epsilon="1", window=6), samples=1)
     with zero_noise():
         session = Session(mechanism)
         session.push_batch([0, 0, 0, 0, 0, 7, 1, 2])
@@ -267,7 +270,9 @@ def test_an_end_without_any_sample_shows_the_sample_before():
 @pytest.mark.parametrize("features", [(), (equal_parts(12, 3), whole_period(12))])
 def test_the_predicted_error_is_the_measured_one(features):
     """On a stream like its profile the mean absolute error is predicted within 10 % (n = 60,000 steps)."""
-    mechanism = OptStream(tg.WEvent(epsilon="0.2", w=12), samples=4, features=features, nonnegative=False)
+    mechanism = OptStream(
+        tg.WEvent(epsilon="0.2", window=12), samples=4, features=features, nonnegative=False
+    )
     rows = wave(60_000)
     measured = np.abs(Session(mechanism).push_batch(rows).final.values - rows).mean()
     assert measured == pytest.approx(mechanism.predicted_error(wave(12)), rel=0.1)
@@ -276,7 +281,7 @@ def test_the_predicted_error_is_the_measured_one(features):
 def test_more_budget_means_more_samples():
     """The choice weighs noise against interpolation, from a profile and from a slope."""
     profile = wave(48, 48, level=5000)
-    policies = [tg.WEvent(epsilon=epsilon, w=48) for epsilon in ("0.001", "0.1", "10")]
+    policies = [tg.WEvent(epsilon=epsilon, window=48) for epsilon in ("0.001", "0.1", "10")]
     for choose in (lambda p: OptStream.from_profile(p, profile), lambda p: OptStream.from_slope(p, 300)):
         numbers = [choose(policy).samples for policy in policies]
         assert numbers == sorted(numbers)
@@ -288,7 +293,7 @@ def test_features_are_chosen_only_where_they_pay():
     """A spike that samples miss is worth a sum; a smooth day is not."""
     spiky = np.zeros(12)
     spiky[[1, 3, 5, 7, 9]] = 10_000
-    policy = tg.WEvent(epsilon="0.02", w=12)
+    policy = tg.WEvent(epsilon="0.02", window=12)
     candidates = [(), (whole_period(12),)]
     assert OptStream.from_profile(policy, wave(24), candidates=candidates).features == ()
     best = Prediction(OptStream.from_profile(policy, spiky, candidates=candidates)).error(spiky)
@@ -342,7 +347,7 @@ def test_gaps_are_refused_and_nothing_is_charged():
 def test_noise_beyond_the_grid_is_refused():
     """A budget so small that noise leaves 64 bits is refused with a remedy."""
     with pytest.raises(InvalidParameter, match="coarser grid"):
-        OptStream(tg.WEvent(epsilon="1e-16", w=12), samples=4)
+        OptStream(tg.WEvent(epsilon="1e-16", window=12), samples=4)
 
 
 # accuracy ------------------------------------------------------------------------------------------------------
@@ -355,7 +360,7 @@ def test_half_of_the_laplace_error_on_every_region(shared_data):
         table.filter(pl.col("ts_local").dt.month() == 1),
         table.filter(pl.col("ts_local").dt.month() > 1),
     )
-    policy = tg.WEvent(epsilon="0.1", w=48)
+    policy = tg.WEvent(epsilon="0.1", window=48)
     for region in table.columns[1:5]:
         public = january[region].to_numpy()[: 31 * 48]
         stream = rest[region].to_numpy().astype(np.int64)[: 330 * 48, None]

@@ -13,7 +13,7 @@ from tidegate.mechanisms.optstream.feature_trees import whole_period
 from tidegate.queries import Hierarchy
 from tidegate.testing.entropy import fixed_entropy
 
-POLICY = tg.WEvent(epsilon="1", w=12)
+POLICY = tg.WEvent(epsilon="1", window=12)
 PUBLIC = [
     OptStream(POLICY, samples=4),
     OptStream(POLICY, samples=8, noise="cube"),
@@ -42,13 +42,13 @@ def test_laplace_noise_is_noise_of_its_own():
 def test_which_configurations_share():
     """The best sound law by public parameters: none in hierarchies, or where nothing is gained."""
     assert PUBLIC[0].sharing.describe() == ["semiorder", 1, [[4, 1]], 1]
-    assert OptStream(tg.WEvent(epsilon="1", w=240), samples=120).sharing.choice.law == "cube"
+    assert OptStream(tg.WEvent(epsilon="1", window=240), samples=120).sharing.choice.law == "cube"
     assert ADAPTIVE.sharing.describe() == ["cube", 2, [[6, 1]], 1]
     assert OptStream(POLICY, samples=1).sharing is None
     assert OptStream(POLICY, samples=2, adaptive=True).sharing is None
     assert OptStream(POLICY, samples=4, columns=100).sharing is None
     assert HierarchicalOptStream(POLICY, hierarchy=Hierarchy.balanced(2), samples=4).sharing is None
-    fixed = OptStream(tg.WEvent(epsilon="1", w=12, mobility="fixed"), samples=4, columns=100)
+    fixed = OptStream(tg.WEvent(epsilon="1", window=12, mobility="fixed"), samples=4, columns=100)
     assert fixed.sharing.copies == 100
     with pytest.raises(InvalidParameter):
         OptStream(POLICY, samples=4, adaptive=True, noise="semiorder")
@@ -90,7 +90,7 @@ def test_a_period_with_adaptive_times_is_one_group():
 )
 def test_mean_absolute_noise_against_laplace(options, most):
     """n = 16,000 samples and more: standard errors of 1 %, and α below 1e-6 at five of them."""
-    policy = tg.WEvent(epsilon="1", w=48)
+    policy = tg.WEvent(epsilon="1", window=48)
     shared, plain = OptStream(policy, **options), OptStream(policy, **options, noise="laplace")
     releases = Session(shared).push_batch(zeros(shared, 48 * 2000))
     noise = np.abs(releases.values[releases.fresh])

@@ -179,7 +179,7 @@ def test_budgets_and_scales():
         80.0,
         50,
     )
-    window = PeGaSus(tg.WEvent(epsilon="0.5", w=10), columns=3, noise="laplace")
+    window = PeGaSus(tg.WEvent(epsilon="0.5", window=10), columns=3, noise="laplace")
     assert (window.scale, window.grouping.question_scale, window.limit) == (25.0, 800.0, 500)
     assert PeGaSus(tg.Event(epsilon="0.5", max_change=3)).scale == 7.5
     assert PeGaSus(tg.Event(epsilon="0.5", adjacency="replace"), columns=2).scale == 5.0
@@ -192,8 +192,8 @@ def test_budgets_and_scales():
 @pytest.mark.parametrize(
     ("policy", "law"),
     [
-        (tg.WEvent(epsilon="1", w=12), "semiorder"),
-        (tg.WEvent(epsilon="1", w=130), "cube"),
+        (tg.WEvent(epsilon="1", window=12), "semiorder"),
+        (tg.WEvent(epsilon="1", window=130), "cube"),
         (tg.User(epsilon="1", horizon=600), "cube"),
     ],
 )
@@ -217,7 +217,9 @@ def test_the_perturber_shares_noise(policy, law):
 @pytest.mark.parametrize("smoother", ["average", "median"])
 def test_the_error_of_long_groups(smoother):
     """Equal counts in groups of 40: the last of each is off by what `error_of_group` says, within a seventh."""
-    mechanism = PeGaSus(tg.WEvent(epsilon="1", w=16), smoother=smoother, longest_group=40, threshold=10**12)
+    mechanism = PeGaSus(
+        tg.WEvent(epsilon="1", window=16), smoother=smoother, longest_group=40, threshold=10**12
+    )
     values = Session(mechanism).push_batch(np.zeros(40 * 4000)).values[39::40]
     assert np.abs(values).mean() == pytest.approx(mechanism.error_of_group(40), rel=0.15)
 

@@ -32,7 +32,7 @@ PAIR = Hierarchy.from_parents({"all": None, "a": "all", "b": "all"})
 APART = Hierarchy.from_parents({"a": None, "b": None, "c": None})
 RAGGED = Hierarchy.from_names(["a/1/x", "a/1/y", "a/2", "b"])
 REGIONS = Hierarchy.from_parents({"all": None, **{f"r{number}": "all" for number in range(12)}})
-FIXED = tg.WEvent(epsilon="1", w=12, mobility="fixed")
+FIXED = tg.WEvent(epsilon="1", window=12, mobility="fixed")
 
 
 def per_leaf(policy, hierarchy, **options):
@@ -122,7 +122,7 @@ def test_the_release_is_the_joint_optimum(seed, nonnegative, features, hierarchy
     """Nodes with different times and features together: the solver agrees with least squares and with nnls to 1e-8."""
     w = 6
     mechanism = per_leaf(
-        tg.WEvent(epsilon="9", w=w, mobility="fixed"), hierarchy, samples=3, nonnegative=nonnegative,
+        tg.WEvent(epsilon="9", window=w, mobility="fixed"), hierarchy, samples=3, nonnegative=nonnegative,
         features=((), (whole_period(w),), (equal_parts(w, 2), whole_period(w)))[features],
     )  # fmt: skip
     seen = {}
@@ -151,7 +151,7 @@ def test_curves_pass_through_the_samples_of_each_leaf():
     rows = np.array([[0, 50], [0, 40], [0, 30], [90, 20], [90, 10], [90, 0]])
     with zero_noise():
         mechanism = per_leaf(
-            tg.WEvent(epsilon="1", w=6, mobility="fixed"), Hierarchy.from_parents({"a": None, "b": None}),
+            tg.WEvent(epsilon="1", window=6, mobility="fixed"), Hierarchy.from_parents({"a": None, "b": None}),
             samples=4, threshold=10,
         )  # fmt: skip
         session = Session(mechanism)
@@ -169,7 +169,7 @@ def test_curves_pass_through_the_samples_of_each_leaf():
 def test_leaves_add_up_at_every_step(level, causal):
     """Both answers are consistent to 1e-9 and not negative."""
     mechanism = per_leaf(
-        tg.WEvent(epsilon="20", w=48, mobility="fixed"), REGIONS, samples=6, causal=causal, nonnegative=True,
+        tg.WEvent(epsilon="20", window=48, mobility="fixed"), REGIONS, samples=6, causal=causal, nonnegative=True,
         features=(parts_of_day(48), whole_period(48)),
     )  # fmt: skip
     rows = np.rint(level * (1 + 0.3 * np.sin(np.arange(110 * 12).reshape(110, 12) / 40))).astype(np.int64)
@@ -225,13 +225,13 @@ def charged(mechanism, first):
 @pytest.mark.parametrize(
     "mechanism",
     [
-        per_leaf(tg.WEvent(epsilon="2", w=6, mobility="fixed"), PAIR, samples=4, threshold=2),
-        per_leaf(tg.WEvent(epsilon="2", w=5, mobility="fixed"), PAIR, samples=3, threshold=2, levels=(1, 3)),
+        per_leaf(tg.WEvent(epsilon="2", window=6, mobility="fixed"), PAIR, samples=4, threshold=2),
+        per_leaf(tg.WEvent(epsilon="2", window=5, mobility="fixed"), PAIR, samples=3, threshold=2, levels=(1, 3)),
         per_leaf(
-            tg.WEvent(epsilon="3", w=5, mobility="fixed"), RAGGED, samples=3, threshold=1,
+            tg.WEvent(epsilon="3", window=5, mobility="fixed"), RAGGED, samples=3, threshold=1,
             features=(equal_parts(5, 2), whole_period(5)), split=(2, 1, 1),
         ),
-        per_leaf(tg.WEvent(epsilon="2", w=4, mobility="fixed"), APART, samples=2),
+        per_leaf(tg.WEvent(epsilon="2", window=4, mobility="fixed"), APART, samples=2),
     ],
     ids=["w=6", "w=5", "ragged with features", "no tests"],
 )  # fmt: skip
@@ -253,7 +253,7 @@ def test_no_window_of_a_fixed_unit_loses_more_than_it_is_charged(mechanism):
 
 def test_a_replaced_unit_changes_two_leaves_and_loses_no_more():
     """One unit leaves a leaf and another one appears elsewhere: each path loses at most half."""
-    policy = tg.WEvent(epsilon="2", w=5, mobility="fixed", adjacency="replace")
+    policy = tg.WEvent(epsilon="2", window=5, mobility="fixed", adjacency="replace")
     mechanism = per_leaf(policy, PAIR, samples=3, threshold=2)
     assert mechanism.sensitivity == 2
     stream = np.array((0, 6, 0, 6, 0))
@@ -272,7 +272,7 @@ def test_charges_fill_a_window_exactly_and_cover_all_samples(w, data):
     k = data.draw(st.integers(2, w))
     hierarchy = data.draw(st.sampled_from([PAIR, RAGGED, APART]))
     mechanism = per_leaf(
-        tg.WEvent(epsilon="40", w=w, mobility="fixed"), hierarchy, samples=k, threshold=20,
+        tg.WEvent(epsilon="40", window=w, mobility="fixed"), hierarchy, samples=k, threshold=20,
         features=data.draw(st.sampled_from([(), (whole_period(w),)])),
         levels=tuple(data.draw(st.integers(1, 4)) for _ in range(hierarchy.height)),
     )  # fmt: skip
@@ -319,7 +319,7 @@ def moving_loss(mechanism, stream, change, first):
 def test_a_unit_that_moves_breaks_samples_per_leaf():
     """The planted wrong version: a unit that is always in the leaf which is measured loses w samples, not k."""
     printed = PerNode(
-        tg.WEvent(epsilon="1", w=5),
+        tg.WEvent(epsilon="1", window=5),
         hierarchy=APART,
         samples=3,
         threshold=4,
@@ -330,7 +330,7 @@ def test_a_unit_that_moves_breaks_samples_per_leaf():
     change[[0, 1, 2, 3, 4], [0, 0, 1, 2, 0]] = 1
     assert moving_loss(printed, np.full(5, 5), change, 0) > 1.4
     with pytest.raises(InvalidParameter, match="fixed"):
-        per_leaf(tg.WEvent(epsilon="1", w=5), APART, samples=3)
+        per_leaf(tg.WEvent(epsilon="1", window=5), APART, samples=3)
 
 
 def test_features_of_leaves_with_samples_of_their_own_are_nested():
@@ -342,7 +342,7 @@ def test_features_of_leaves_with_samples_of_their_own_are_nested():
 
 def test_leaves_have_all_of_the_tests_budget_and_roots_pay_for_k_samples():
     """Scales: ε_S is not divided; leaves kΔ/(r·ε_P), roots kΔ/(r·ε_P·(2k − 2)/k)."""
-    mechanism = per_leaf(tg.WEvent(epsilon="1", w=48, mobility="fixed"), REGIONS, samples=10)
+    mechanism = per_leaf(tg.WEvent(epsilon="1", window=48, mobility="fixed"), REGIONS, samples=10)
     tests, sample, _ = mechanism.shares
     assert 2 * tests + 18 * sample == 1
     assert mechanism.sampling.epsilon == tests

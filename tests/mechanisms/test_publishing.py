@@ -45,7 +45,7 @@ def published(run, values):
 def test_figure_3_of_the_paper():
     """BD, w = 3, publications at 1, 3 and 4: ε/4, 0, ε/8, 3ε/16, and then nothing."""
     with zero_noise():
-        run = Session(BudgetDistribution(tg.WEvent(epsilon="1", w=3)))
+        run = Session(BudgetDistribution(tg.WEvent(epsilon="1", window=3)))
         budgets = published(run, [100, 100, 200, 300, 300, 300])
     assert budgets == [Fraction(1, 4), 0, Fraction(1, 8), Fraction(3, 16), 0, 0]
 
@@ -53,7 +53,7 @@ def test_figure_3_of_the_paper():
 def test_figure_5_of_the_paper():
     """BA, w = 3: publishes, skips, absorbs, is nullified, publishes its own share, skips."""
     with zero_noise():
-        run = Session(BudgetAbsorption(tg.WEvent(epsilon="1", w=3)))
+        run = Session(BudgetAbsorption(tg.WEvent(epsilon="1", window=3)))
         releases = [run.push([value]) for value in [100, 100, 200, 300, 300, 300]]
     assert [release.spent for release in releases] == [
         Fraction(1, 6) + share for share in (Fraction(1, 6), 0, Fraction(1, 3), 0, Fraction(1, 6), 0)
@@ -135,7 +135,7 @@ def test_the_compiled_loop_is_the_reference(kind, columns, options):
         if columns == 1:
             return
         options["groups"] = (tuple(range(0, columns, 2)), tuple(range(1, columns, 2)))
-    mechanism = kind(tg.WEvent(epsilon="2.5", w=w), columns=columns, **options)
+    mechanism = kind(tg.WEvent(epsilon="2.5", window=w), columns=columns, **options)
     steps = 150
     level = 60 * (np.arange(steps) // 23 % 3)[:, None] + np.arange(columns)[None, :] % 5
     with fixed_entropy(f"{kind.func.__name__}{columns}{options}"):
@@ -154,7 +154,7 @@ def test_the_compiled_loop_is_the_reference(kind, columns, options):
 def test_tests_that_share_noise_are_the_reference(kind, noise, columns, batches):
     """Whatever the batches, of which each holds many groups of tests: releases and charges of the plain reference."""
     groups = None if columns == 1 else ((0, 2), (1,))
-    mechanism = kind(tg.WEvent(epsilon="8", w=12), columns=columns, groups=groups, noise=noise)
+    mechanism = kind(tg.WEvent(epsilon="8", window=12), columns=columns, groups=groups, noise=noise)
     level = 60 * (np.arange(150) // 23 % 3)[:, None] + np.arange(columns)
     with fixed_entropy(f"{kind.__name__}{columns}{noise}"):
         expected = reference(mechanism, level)
@@ -174,7 +174,7 @@ def test_tests_that_share_noise_are_the_reference(kind, noise, columns, batches)
 def test_no_sequence_of_decisions_overspends(w):
     """All publish-or-skip sequences of 11 steps: the rule is that of the paper, and no window overspends its pool."""
     for kind in (Absorption, Distribution):
-        mechanism = kind(tg.WEvent(epsilon="1", w=w), noise="laplace")
+        mechanism = kind(tg.WEvent(epsilon="1", window=w), noise="laplace")
         pool, worst = mechanism.shares[2], 0
         for decisions in itertools.product((False, True), repeat=11):
             state, spends, latest, taken = mechanism.begin_one(1), [], 0, 1
@@ -206,7 +206,7 @@ def test_no_sequence_of_decisions_overspends(w):
 def test_no_window_is_over_budget(w, columns, groups, epsilon, adjacency, kind, levels, seed):
     """Data, d, w, groups: in every window the per-step losses Σ_t max_g ε_{t,g} stay within ε."""
     groups = min(groups, columns)
-    policy = tg.WEvent(epsilon=epsilon, w=w, adjacency=adjacency)
+    policy = tg.WEvent(epsilon=epsilon, window=w, adjacency=adjacency)
     mechanism = kind(policy, columns=columns, groups=groups if groups > 1 else None, regroup_every=None)
     rows = 1000 * np.array(levels)[:, None] * (1 + np.arange(columns)) % 2999
     with fixed_entropy(seed):
@@ -227,7 +227,7 @@ def test_groups_are_formed_from_releases():
     """Quiet and loud columns are told apart by the root mean square of what was released."""
     rows = np.zeros((400, 6), dtype=np.int64)
     rows[:, [1, 3, 5]] = 5000 + 3000 * (np.arange(400) % 2)[:, None]
-    run = Session(BudgetAbsorption(tg.WEvent(epsilon="10", w=4), columns=6, groups=2))
+    run = Session(BudgetAbsorption(tg.WEvent(epsilon="10", window=4), columns=6, groups=2))
     run.push_batch(rows)
     groups = run._queries[0].state.published.group_of
     assert len(set(groups[[1, 3, 5]])) == 1
@@ -241,7 +241,7 @@ def test_a_dissimilarity_of_ones_own(kind):
     twice = Dissimilarity(
         "twice", lambda values, last: 2 * int(np.abs(values - last).sum()), 2, lambda d: 2.0 * d
     )
-    policy = tg.WEvent(epsilon="3", w=4)
+    policy = tg.WEvent(epsilon="3", window=4)
     rows = 40 * (np.arange(60) // 9 % 2)[:, None] + np.zeros((60, 3), dtype=np.int64)
     with fixed_entropy(3):
         expected = Session(kind(policy, columns=3)).push_batch(rows)
@@ -252,7 +252,7 @@ def test_a_dissimilarity_of_ones_own(kind):
 
 def test_shifting_moves_budget_to_publications():
     """With d > 2w the test costs ε/d a step, and the pool grows from ε/2 to ε(1 − w/d)."""
-    policy = tg.WEvent(epsilon="1", w=10)
+    policy = tg.WEvent(epsilon="1", window=10)
     total, test, pool = BudgetAbsorption(policy, columns=100, shift=True).shares
     assert (Fraction(test, total), Fraction(pool, total)) == (Fraction(1, 100), Fraction(9, 10))
     total, test, pool = BudgetDistribution(policy, columns=100, shift=True).shares
@@ -263,7 +263,7 @@ def test_shifting_moves_budget_to_publications():
 
 def test_theorems_6_and_7():
     """expected_error is the paper's bound, for Δ = 1 and the default budgets."""
-    policy = tg.WEvent(epsilon="1/2", w=20)
+    policy = tg.WEvent(epsilon="1/2", window=20)
     assert BudgetDistribution(policy, columns=10).error_bound(3) == pytest.approx(
         4 * 7 / (3 * 0.5) + 2 * 20 / (0.5 * 10)
     )
@@ -276,7 +276,7 @@ def test_theorems_6_and_7():
 @BOTH
 def test_fixed_units_have_the_full_budget_in_each_group(kind):
     """Groups decide and spend by themselves; each account is within ε, and the guarantee names the assumption."""
-    policy = tg.WEvent(epsilon="1", w=4, mobility="fixed")
+    policy = tg.WEvent(epsilon="1", window=4, mobility="fixed")
     mechanism = kind(policy, columns=4, groups=((0, 1), (2, 3)))
     rows = np.zeros((60, 4), dtype=np.int64)
     rows[:, :2] = 10**5 * (np.arange(60) % 2)[:, None]
@@ -309,14 +309,14 @@ def test_fixed_units_have_the_full_budget_in_each_group(kind):
 def test_bad_options(kind, options, words):
     """Each refusal names the parameter and the remedy."""
     with pytest.raises(InvalidParameter, match=words):
-        kind(tg.WEvent(epsilon="1", w=4), columns=3, **options)
+        kind(tg.WEvent(epsilon="1", window=4), columns=3, **options)
 
 
 @BOTH
 def test_a_window_beyond_the_numbers_is_refused(kind):
     """An enormous w whose noise would leave the integers is refused before anything starts."""
     with pytest.raises(InvalidParameter, match="shorten the window"):
-        kind(tg.WEvent(epsilon="1e-9", w=2**39), columns=1)
+        kind(tg.WEvent(epsilon="1e-9", window=2**39), columns=1)
 
 
 @BOTH
@@ -324,7 +324,7 @@ def test_long_windows_cost_a_ring_of_their_steps(kind):
     """A window of 2^18 steps starts at once, and publishes; accounts have a number for each of its steps."""
     tracemalloc.start()
     try:
-        run = Session(kind(tg.WEvent(epsilon="1000000", w=2**18)))
+        run = Session(kind(tg.WEvent(epsilon="1000000", window=2**18)))
         releases = run.push_batch(np.array([[10**9], [10**9], [2 * 10**9]]))
         assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
@@ -342,7 +342,7 @@ def test_a_dissimilarity_has_a_sensitivity(sensitivity):
 @BOTH
 def test_replaced_units_may_change_their_group(kind):
     """Groups of fixed units count with the whole step's change, also groups of a single column."""
-    policy = tg.WEvent(epsilon="1", w=1, mobility="fixed", adjacency="replace")
+    policy = tg.WEvent(epsilon="1", window=1, mobility="fixed", adjacency="replace")
     mechanism = kind(policy, columns=3, groups=((0,), (1, 2)))
     parts = [part for _, part in mechanism.parts]
     assert [part.sensitivity for part in parts] == [2, 2]
@@ -371,7 +371,7 @@ def test_wide_streams_need_few_vectors(kind):
     """Beyond input and output: the last publication, pieces of noise, what intervals learn from, the log's releases."""
     columns, steps = 50_000, 12
     rows = np.outer(np.arange(steps) % 3, np.ones(columns, dtype=np.int64)) * 10**6
-    mechanism = kind(tg.WEvent(epsilon="1", w=4), columns=columns)
+    mechanism = kind(tg.WEvent(epsilon="1", window=4), columns=columns)
     Session(mechanism).push_batch(rows)  # compiles
     tracemalloc.start()
     try:
@@ -392,7 +392,7 @@ def test_wide_streams_need_few_vectors(kind):
 )
 def test_tests_cost_their_part_together(kind, options):
     """All tests of a window cost what they cost apart, publications have the rest, and the law is that of the scores."""
-    mechanism = kind(tg.WEvent(epsilon="2", w=12), **options)
+    mechanism = kind(tg.WEvent(epsilon="2", window=12), **options)
     total, test, pool = mechanism.shares
     part = Fraction(12, 60) if options.get("shift") else Fraction(1, 2)
     assert (test, mechanism.measuring_part, Fraction(pool, total)) == (0, part, 1 - part)
@@ -404,7 +404,7 @@ def test_tests_cost_their_part_together(kind, options):
         run.push(row)
     releases = run.push_batch(rows[40:])
     assert part < spent(run) <= 1
-    laplace = kind(tg.WEvent(epsilon="2", w=12), **{**options, "noise": "laplace"})
+    laplace = kind(tg.WEvent(epsilon="2", window=12), **{**options, "noise": "laplace"})
     assert mechanism.score_scale < laplace.score_scale
     assert mechanism.law == laplace.law
     assert mechanism.step_losses(releases) is None
@@ -412,7 +412,7 @@ def test_tests_cost_their_part_together(kind, options):
 
 def test_decisions_have_the_noise_of_the_law():
     """α = 1e-9: a score of 0 against a limit passes as often as the law's noise is above it; Laplace's is more often."""
-    mechanism = Absorption(tg.WEvent(epsilon="1", w=8))
+    mechanism = Absorption(tg.WEvent(epsilon="1", window=8))
     limit = mechanism.sensitivity * 2 * 8  # of the first step, whose publication would have one share
     count = 4000
     published = sum(Session(mechanism).push(0).fresh for _ in range(count))
@@ -427,7 +427,7 @@ def test_decisions_have_the_noise_of_the_law():
 @BOTH
 def test_steps_before_the_first_one_leave_their_budget(kind):
     """A stream that begins late has steps that were passed over, and they have spent nothing."""
-    mechanism, row = kind(tg.WEvent(epsilon="4", w=5), columns=3, noise="laplace"), np.full(3, 10**6)
+    mechanism, row = kind(tg.WEvent(epsilon="4", window=5), columns=3, noise="laplace"), np.full(3, 10**6)
     late, early = Session(mechanism), Session(mechanism)
     first = late.push(row, step=50)
     assert first.fresh

@@ -168,14 +168,16 @@ def reference(mechanism, rows, source):
 
 
 CONFIGURATIONS = [
-    RescueDP(WEvent(epsilon="4", w=20), columns=6),
-    RescueDP(WEvent(epsilon="4", w=20), columns=25, grouping=Grouping(similarity=-0.5)),
-    RescueDP(WEvent(epsilon="1", w=30), columns=5, filter=Kalman(9.0, 400.0), adaptive=Pid(derivative=0.2)),
-    RescueDP(WEvent(epsilon="2", w=15), columns=20, grouping=Grouping(60.0, 0.2, 40.0, 2), pace=None),
+    RescueDP(WEvent(epsilon="4", window=20), columns=6),
+    RescueDP(WEvent(epsilon="4", window=20), columns=25, grouping=Grouping(similarity=-0.5)),
+    RescueDP(
+        WEvent(epsilon="1", window=30), columns=5, filter=Kalman(9.0, 400.0), adaptive=Pid(derivative=0.2)
+    ),
+    RescueDP(WEvent(epsilon="2", window=15), columns=20, grouping=Grouping(60.0, 0.2, 40.0, 2), pace=None),
     RescueDP(User(epsilon="9", horizon=200), columns=3, filter=False),
-    RescueDP(WEvent(epsilon="2", w=3), columns=2),
-    RescueDP(WEvent(epsilon="2", w=7), columns=2),
-    RescueDP(WEvent(epsilon="3", w=12), columns=4, allocation=False, adaptive=False, grouping=False),
+    RescueDP(WEvent(epsilon="2", window=3), columns=2),
+    RescueDP(WEvent(epsilon="2", window=7), columns=2),
+    RescueDP(WEvent(epsilon="3", window=12), columns=4, allocation=False, adaptive=False, grouping=False),
 ]
 
 
@@ -196,7 +198,7 @@ def test_a_group_shares_one_measurement():
     """Once grouped, small columns are released with the mean of their noisy sum: noise of a fifth in each."""
     grouping = Grouping(small=1e6, similarity=-1.0, difference=1e6, recent=2)
     options = {"columns": 5, "adaptive": False, "allocation": False, "filter": False, "samples": 4}
-    mechanism = RescueDP(WEvent(epsilon="1", w=4), grouping=grouping, **options)
+    mechanism = RescueDP(WEvent(epsilon="1", window=4), grouping=grouping, **options)
     with zero_noise():
         values = Session(mechanism).push_batch(np.tile([0, 1, 2, 3, 9], (4, 1))).values
     assert values[:2].tolist() == [[0, 1, 2, 3, 9]] * 2
@@ -207,7 +209,7 @@ def test_group_sums_have_laplace_noise_of_the_stated_scale():
     """α = 1e-9, n = 20,000: five times the shared value fits the scale of one measurement, and not half of it."""
     grouping = Grouping(small=1e6, similarity=-1.0, difference=1e6, recent=2)
     options = {"columns": 5, "adaptive": False, "allocation": False, "filter": False, "samples": 4}
-    releases = Session(RescueDP(WEvent(epsilon="1", w=4), grouping=grouping, **options)).push_batch(
+    releases = Session(RescueDP(WEvent(epsilon="1", window=4), grouping=grouping, **options)).push_batch(
         np.zeros((20_002, 5), dtype=np.int64)
     )
     grouped = releases.values[2:]
@@ -222,7 +224,7 @@ def test_group_sums_have_laplace_noise_of_the_stated_scale():
 def test_every_component_helps_somewhere():
     """Grouping and filter lower the error on many small columns; each switch changes what is released."""
     rows = np.random.default_rng(3).poisson(2, (400, 60))
-    policy = WEvent(epsilon="1", w=24)
+    policy = WEvent(epsilon="1", window=24)
     switches = ["", "adaptive", "allocation", "grouping", "filter"]
     with fixed_entropy(4):
         values = {
@@ -241,7 +243,7 @@ def test_the_pace_saves_long_windows():
     """Without the pace a few dear measurements starve a long window; with it the error stays near Uniform's."""
     time = np.arange(3000)
     rows = (20_000 + 8000 * np.sin(time / 40)).astype(np.int64)[:, None]
-    policy = WEvent(epsilon="1", w=500)
+    policy = WEvent(epsilon="1", window=500)
     with fixed_entropy(4):
         paced = Session(RescueDP(policy)).push_batch(rows).values
         printed = Session(RescueDP(policy, pace=None)).push_batch(rows).values
@@ -255,7 +257,7 @@ def test_a_slow_wave_is_followed_where_measurements_differ_in_noise():
     held, errors = [], []
     for number in range(8):
         with fixed_entropy(f"wave {number}"):
-            releases = Session(RescueDP(WEvent(epsilon="1", w=24), columns=4)).push_batch(rows)
+            releases = Session(RescueDP(WEvent(epsilon="1", window=24), columns=4)).push_batch(rows)
         off = np.abs(releases.values - rows)
         errors.append(off.mean())
         held.append((off <= releases.radius(0.9)).mean())

@@ -25,7 +25,7 @@ BOTH = pytest.mark.parametrize("kind", [Fast, RescueDP])
 def mechanisms(draw):
     """FAST with any switches, or RescueDP with the most generous budgets."""
     w, columns = draw(st.integers(1, 15)), draw(st.sampled_from([1, 2, 5, 17]))
-    policy = WEvent(epsilon="1", w=w, adjacency=draw(st.sampled_from(["add-remove", "replace"])))
+    policy = WEvent(epsilon="1", window=w, adjacency=draw(st.sampled_from(["add-remove", "replace"])))
     control = draw(st.sampled_from([False, True, Pid(shortest=1)]))
     if draw(st.booleans()):
         samples, blocks = draw(st.integers(1, w)), draw(st.booleans())
@@ -68,10 +68,10 @@ def test_no_window_spends_more_than_its_budget(mechanism, seed):
 @pytest.mark.parametrize(
     "mechanism",
     [
-        Fast(WEvent(epsilon="1", w=20), columns=3, samples=6),
-        Fast(WEvent(epsilon="1", w=20), columns=30),
-        RescueDP(WEvent(epsilon="1", w=20), columns=3),
-        RescueDP(WEvent(epsilon="1", w=20), columns=30),
+        Fast(WEvent(epsilon="1", window=20), columns=3, samples=6),
+        Fast(WEvent(epsilon="1", window=20), columns=30),
+        RescueDP(WEvent(epsilon="1", window=20), columns=3),
+        RescueDP(WEvent(epsilon="1", window=20), columns=30),
     ],
     ids=str,
 )
@@ -95,30 +95,30 @@ def test_data_of_steps_that_are_not_measured_do_not_matter(mechanism):
         {"samples": 2.0},
         {"adaptive": "yes"},
         {"filter": 3},
-        {"policy": WEvent(epsilon="1", delta="1e-6", w=9)},
+        {"policy": WEvent(epsilon="1", delta="1e-6", window=9)},
     ],
     ids=str,
 )
 def test_bad_parameters_are_refused_in_one_sentence(kind, options):
     """Each bad parameter is refused, with its name and a remedy."""
     with pytest.raises(InvalidParameter) as error:
-        kind(**{"policy": WEvent(epsilon="1", w=24), "columns": 2, **options})
+        kind(**{"policy": WEvent(epsilon="1", window=24), "columns": 2, **options})
     assert len(str(error.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Fast(WEvent(epsilon="1", w=24), sanity=0.0),
-        lambda: Fast(WEvent(epsilon="1", w=24), sanity=math.nan),
+        lambda: Fast(WEvent(epsilon="1", window=24), sanity=0.0),
+        lambda: Fast(WEvent(epsilon="1", window=24), sanity=math.nan),
         lambda: Fast(User(epsilon="1", horizon=9), blocks=True),
-        lambda: RescueDP(WEvent(epsilon="1", w=24), grouping=None),
-        lambda: RescueDP(WEvent(epsilon="1", w=24), allocation="yes"),
-        lambda: RescueDP(WEvent(epsilon="1", w=24), portion=0),
-        lambda: RescueDP(WEvent(epsilon="1", w=24), most_portion=1.5),
-        lambda: RescueDP(WEvent(epsilon="1", w=24), most="2"),
-        lambda: RescueDP(WEvent(epsilon="1", w=24), pace=0.5),
-        lambda: RescueDP(WEvent(epsilon="1e-9", w=2**39)),
+        lambda: RescueDP(WEvent(epsilon="1", window=24), grouping=None),
+        lambda: RescueDP(WEvent(epsilon="1", window=24), allocation="yes"),
+        lambda: RescueDP(WEvent(epsilon="1", window=24), portion=0),
+        lambda: RescueDP(WEvent(epsilon="1", window=24), most_portion=1.5),
+        lambda: RescueDP(WEvent(epsilon="1", window=24), most="2"),
+        lambda: RescueDP(WEvent(epsilon="1", window=24), pace=0.5),
+        lambda: RescueDP(WEvent(epsilon="1e-9", window=2**39)),
         lambda: Pid(proportional=-1),
         lambda: Pid(set_point=0),
         lambda: Pid(recent=1),
@@ -143,7 +143,7 @@ def test_bad_settings_are_refused_in_one_sentence(make):
 @BOTH
 def test_bad_steps_are_refused_and_cost_nothing(kind):
     """Other columns, a step that has passed: one sentence, nothing charged."""
-    policy = WEvent(epsilon="1", w=4)
+    policy = WEvent(epsilon="1", window=4)
     run = Session(kind(policy, columns=3))
     run.push([1, 2, 3])
     spent = run.spent

@@ -527,7 +527,7 @@ NEARLY = {
 def policies():
     """Every kind of unit, budget, adjacency, mobility and sign."""
     budgets = ({"epsilon": "3/2"}, {"rho": "1/3"}, {"epsilon": "3/2", "delta": DELTA})
-    kinds = ((Event, {}), (WEvent, {"w": W}), (User, {"horizon": END}))
+    kinds = ((Event, {}), (WEvent, {"window": W}), (User, {"horizon": END}))
     units = itertools.product(("add-remove", "replace"), ("moving", "fixed"), (False, True))
     for (kind, more), budget, (adjacency, mobility, signed) in itertools.product(kinds, budgets, [*units]):
         yield kind(**more, **budget, adjacency=adjacency, mobility=mobility, signed=signed)
@@ -883,7 +883,7 @@ LISTS = [
 
 def test_configurations_hold_nothing_that_can_be_changed():
     """Lists that a caller gives, and could change afterwards, are copied into what cannot: all fields can be hashed."""
-    given = [catalogue()[name](WEvent(epsilon="1", w=W), **options) for name, options in LISTS]
+    given = [catalogue()[name](WEvent(epsilon="1", window=W), **options) for name, options in LISTS]
     for m in [*given, *(example for kind in catalogue().values() for example in kind.examples())]:
         hash(tuple(getattr(m, field.name) for field in dataclasses.fields(m)))
 
@@ -906,7 +906,7 @@ def test_an_exact_quotient_stays_as_it_is(numerator, units, power):
 def test_scales_that_are_whole_numbers_look_so():
     """Budget Absorption with ε = 1 and w = 4 publishes all shares with scale 2; Swellfish divides its units alike."""
     with zero_noise():
-        session = Session(tg.mechanisms.BudgetAbsorption(WEvent(epsilon="1", w=4)))
+        session = Session(tg.mechanisms.BudgetAbsorption(WEvent(epsilon="1", window=4)))
         assert [session.push([value]).scale for value in (0, 0, 0, 90)] == [0.0, 0.0, 0.0, 2.0]
     home = Specification((Secret(1, 1, "always", 1, "home"),), "h")
     plan = tg.mechanisms.Swellfish(tg.Swellfish(specifications=[home], horizon=9)).plan
@@ -933,15 +933,15 @@ def test_scales_are_in_the_unit_of_values(name):
     policy = (
         WEvent
         if name != "BinaryTree"
-        else lambda epsilon, w, max_change: Event(epsilon=epsilon, max_change=max_change)
+        else lambda epsilon, window, max_change: Event(epsilon=epsilon, max_change=max_change)
     )
     rows = np.random.default_rng(4).integers(
-        0, 90, (40, build(policy(epsilon="1", w=8, max_change=1), 1).columns)
+        0, 90, (40, build(policy(epsilon="1", window=8, max_change=1), 1).columns)
     )
     with fixed_entropy("quarters"):
-        whole = Session(build(policy(epsilon="1", w=8, max_change=1), 1)).push_batch(rows)
+        whole = Session(build(policy(epsilon="1", window=8, max_change=1), 1)).push_batch(rows)
     with fixed_entropy("quarters"):
-        parts = Session(build(policy(epsilon="1", w=8, max_change="1/4"), "1/4")).push_batch(rows / 4)
+        parts = Session(build(policy(epsilon="1", window=8, max_change="1/4"), "1/4")).push_batch(rows / 4)
     assert parts.values == pytest.approx(whole.values / 4)
     assert parts.scale == pytest.approx(whole.scale / 4)
 
@@ -958,7 +958,7 @@ def test_the_terms_of_an_answer_have_its_deviation():
 def test_the_variance_of_shared_noise_grows_with_the_square_of_the_change():
     """Three times the change is nine times the variance, half the budget four times."""
     one, three = (
-        Uniform(WEvent(epsilon=epsilon, w=8, max_change=change)).sharing
+        Uniform(WEvent(epsilon=epsilon, window=8, max_change=change)).sharing
         for epsilon, change in (("1/100", 1), ("1/200", 3))
     )
     assert three.variance == pytest.approx(36 * one.variance)

@@ -17,10 +17,10 @@ from tidegate.noise import expected_absolute_laplace
 from tidegate.testing.entropy import FixedEntropy
 
 Uniform = partial(Plain, noise="auto")
-GROUPS = Uniform(tg.WEvent(epsilon="1", w=12), noise="cube")
-SLIDING = Uniform(tg.WEvent(epsilon="1", w=5))
+GROUPS = Uniform(tg.WEvent(epsilon="1", window=12), noise="cube")
+SLIDING = Uniform(tg.WEvent(epsilon="1", window=5))
 LENGTHS = GROUPS.sharing.choice.lengths
-FINGERPRINT = "9ac0e1388e41e28ceda8a5f12068b2ba"  # of Uniform(WEvent(epsilon="1", w=24)) in version 0.1
+FINGERPRINT = "9ac0e1388e41e28ceda8a5f12068b2ba"  # of Uniform(WEvent(epsilon="1", window=24)) in version 0.1
 ZEROS = np.zeros((100, 1), dtype=np.int64)
 
 
@@ -41,7 +41,7 @@ ZEROS = np.zeros((100, 1), dtype=np.int64)
 )
 def test_the_error_is_a_part_of_laplace(w, columns, law, most):
     """α = 5 standard errors of many windows: the mean absolute error over wΔ/ε is what is promised, and as expected."""
-    mechanism = Uniform(tg.WEvent(epsilon="1/10", w=w), columns=columns)
+    mechanism = Uniform(tg.WEvent(epsilon="1/10", window=w), columns=columns)
     assert mechanism.sharing.choice.law == law
     steps = 400 * w
     errors = np.abs(Session(mechanism).push_batch(np.zeros((steps, columns), dtype=np.int64)).values)
@@ -57,13 +57,13 @@ def test_the_error_is_a_part_of_laplace(w, columns, law, most):
 
 def test_units_that_stay_in_their_column_leave_the_others_alone():
     """Fixed units: each column has noise of its own at the full budget; not so where a row may be replaced."""
-    apart = Uniform(tg.WEvent(epsilon="1", w=120, mobility="fixed"), columns=3)
-    alone = Uniform(tg.WEvent(epsilon="1", w=120))
+    apart = Uniform(tg.WEvent(epsilon="1", window=120, mobility="fixed"), columns=3)
+    alone = Uniform(tg.WEvent(epsilon="1", window=120))
     assert apart.expected_error() == alone.expected_error()
     assert apart.sharing.copies == 3
     values = Session(apart).push_batch(np.zeros((3000, 3), dtype=np.int64)).values
     assert abs(np.corrcoef(np.abs(values.T))[0, 1]) < 0.2
-    both = Uniform(tg.WEvent(epsilon="1", w=120, mobility="fixed", adjacency="replace"), columns=3)
+    both = Uniform(tg.WEvent(epsilon="1", window=120, mobility="fixed", adjacency="replace"), columns=3)
     assert both.sharing.copies == 1
 
 
@@ -71,11 +71,11 @@ def test_units_that_stay_in_their_column_leave_the_others_alone():
     "mechanism",
     [
         Uniform(tg.Event(epsilon="1")),
-        Uniform(tg.WEvent(epsilon="1", w=1), columns=4),
-        Uniform(tg.WEvent(epsilon="1", w=24), columns=60),
-        Uniform(tg.WEvent(epsilon="1", delta="1e-6", w=24)),
-        Uniform(tg.WEvent(rho="1", w=24)),
-        Uniform(tg.WEvent(epsilon="1", w=2**24)),
+        Uniform(tg.WEvent(epsilon="1", window=1), columns=4),
+        Uniform(tg.WEvent(epsilon="1", window=24), columns=60),
+        Uniform(tg.WEvent(epsilon="1", delta="1e-6", window=24)),
+        Uniform(tg.WEvent(rho="1", window=24)),
+        Uniform(tg.WEvent(epsilon="1", window=2**24)),
         Uniform(tg.User(epsilon="1000", horizon=2), columns=50),
     ],
     ids=str,
@@ -91,8 +91,8 @@ def test_where_sharing_gains_nothing_noise_is_as_before(mechanism):
 @pytest.mark.parametrize(
     ("policy", "noise", "words"),
     [
-        (tg.WEvent(epsilon="1", w=4), "gumbel", "'auto' or 'laplace'"),
-        (tg.WEvent(rho="1", w=4), "cube", "'auto' where delta or rho"),
+        (tg.WEvent(epsilon="1", window=4), "gumbel", "'auto' or 'laplace'"),
+        (tg.WEvent(rho="1", window=4), "cube", "'auto' where delta or rho"),
         (tg.User(epsilon="1", horizon=4), "semiorder", "a law that exists"),
     ],
 )
@@ -128,7 +128,7 @@ def test_intervals_know_the_law(mechanism):
 
 def test_a_sign_is_drawn_once():
     """6: steps that are placed ahead have arrival and sign; drawn anew, a sign would tell the raw value of a step."""
-    law = Uniform(tg.WEvent(epsilon="1/1000", w=5)).sharing.law
+    law = Uniform(tg.WEvent(epsilon="1/1000", window=5)).sharing.law
     redrawn = 0
     for seed in range(30):
         _, state = law.draw(FixedEntropy(seed), "first", 0, law.start(), 7)

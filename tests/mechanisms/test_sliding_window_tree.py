@@ -70,13 +70,15 @@ def test_averaging_with_children_helps():
 
 def test_scales_follow_the_policy():
     """Times w for w-event, times the horizon for users; under ρ by the largest norm of a window's change."""
-    assert SlidingWindowTree(tg.WEvent(epsilon="2", w=6), window=8).scale == 9.0
+    assert SlidingWindowTree(tg.WEvent(epsilon="2", window=6), window=8).scale == 9.0
     assert SlidingWindowTree(tg.User(epsilon="2", horizon=10), window=8).scale == 15.0
     assert SlidingWindowTree(tg.Event(epsilon="1", max_change=4), window=16).scale == 16.0
     # one step changes 3 nodes by 1: ρ = 3/(2σ²)
     assert SlidingWindowTree(tg.Event(rho="1/2"), window=8).scale == pytest.approx(np.sqrt(3))
     # two steps: levels of nodes of 1, 2, 4 steps change by (1, 1), 2, 2
-    assert SlidingWindowTree(tg.WEvent(rho="1/2", w=2), window=8).scale == pytest.approx(np.sqrt(2 + 4 + 4))
+    assert SlidingWindowTree(tg.WEvent(rho="1/2", window=2), window=8).scale == pytest.approx(
+        np.sqrt(2 + 4 + 4)
+    )
 
 
 def test_bad_parameters_are_refused():

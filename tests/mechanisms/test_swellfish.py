@@ -426,7 +426,7 @@ def test_experiment_2_a_dominant_secret_has_only_a_local_effect():
     before, after = (Mechanism(each, **options).scales(1, 21 * 96) for each in (policy, dominated))
     assert (after[:672] > 5 * before[:672]).all()
     assert after[672:] == pytest.approx(before[672:], rel=1e-3)
-    assert dominated.as_w_event().w == 672
+    assert dominated.as_w_event().window == 672
 
 
 def test_experiment_1_in_small(shared_data):

@@ -80,7 +80,9 @@ def test_the_walk_is_private_by_enumeration(values, place, other, above):
 )
 def test_the_walk_is_private_for_windows(values, place, others):
     """Two consecutive observations changed, in opposite directions or not."""
-    threshold = Threshold(WEvent(epsilon="1", max_change=8, w=2), sample=len(values), above=1, per_doubling=2)
+    threshold = Threshold(
+        WEvent(epsilon="1", max_change=8, window=2), sample=len(values), above=1, per_doubling=2
+    )
     changed = list(values)
     changed[place % (len(values) - 1)], changed[place % (len(values) - 1) + 1] = others
     assert (
@@ -281,7 +283,7 @@ def test_the_gaussian_constants_solve_their_equation():
 def test_scales_of_the_rank_and_of_tests_are_rounded_up(denominator):
     """Each by itself, so that none takes what the other leaves: 2/ε, and for several changes 2w/ε and 4w/ε."""
     epsilon = Fraction(7, denominator)
-    for policy, changes, test in ((Event(epsilon=epsilon), 1, 2), (WEvent(epsilon=epsilon, w=3), 3, 12)):
+    for policy, changes, test in ((Event(epsilon=epsilon), 1, 2), (WEvent(epsilon=epsilon, window=3), 3, 12)):
         rank, tests = (Fraction(scale) for scale in Threshold(policy, sample=9, above=3).scales)
         for scale, least in ((rank, 2 * changes / epsilon), (tests, test / epsilon)):
             assert least <= scale < least * (1 + Fraction(1, 2**50))

@@ -117,7 +117,7 @@ def test_a_daily_shape_is_no_slow_level():
     held, errors = [], []
     for run in range(4):
         with fixed_entropy(f"daily {run}"):
-            session = Session(Tide(tg.WEvent(epsilon="0.1", w=240), periods=(24, 168), nonnegative=True))
+            session = Session(Tide(tg.WEvent(epsilon="0.1", window=240), periods=(24, 168), nonnegative=True))
             releases = session.push_batch(counts)
         low, high = releases.interval(0.9)
         held.append(float(((low <= counts) & (counts <= high)).mean()))
@@ -131,7 +131,7 @@ def test_first_intervals_are_those_of_measurements(epsilon, w):
     """A value that is its own measurement deviates by the noise, however little the model knows."""
     stream = (1000 + 50 * np.sin(np.arange(12))).astype(np.int64)[:, np.newaxis]
     with fixed_entropy("beginning"):
-        releases = Session(Tide(tg.WEvent(epsilon=epsilon, w=w), delay=0)).push_batch(stream)
+        releases = Session(Tide(tg.WEvent(epsilon=epsilon, window=w), delay=0)).push_batch(stream)
     deviation, noise = np.asarray(releases.deviation)[:, 0], releases.scale * 2**0.5
     assert deviation[0] <= 1.001 * noise[0]
     if w == 1:
@@ -155,7 +155,7 @@ def test_no_window_is_ever_overspent(window, epsilon, seed):
     generator = np.random.default_rng(seed)
     wild = np.rint(generator.pareto(0.7, (300, 2)) * 50 * (generator.random(300) < 0.5)[:, np.newaxis])
     mechanism, log = (
-        Tide(tg.WEvent(epsilon=epsilon, w=window), columns=2, periods=(12,), harmonics=1),
+        Tide(tg.WEvent(epsilon=epsilon, window=window), columns=2, periods=(12,), harmonics=1),
         MemoryLog(),
     )
     releases = Session(mechanism, log).push_batch(np.minimum(wild, 10**9).astype(np.int64))
@@ -169,7 +169,7 @@ def test_no_window_is_ever_overspent(window, epsilon, seed):
 def test_decisions_depend_on_measurements_only(monkeypatch, noise):
     """Two raw streams with equal measurements have equal schedules, states and releases, whatever lies between."""
     gaussian = noise == "gaussian"
-    policy = tg.WEvent(rho="0.001", w=24) if gaussian else tg.WEvent(epsilon="0.5", w=24)
+    policy = tg.WEvent(rho="0.001", window=24) if gaussian else tg.WEvent(epsilon="0.5", window=24)
     one = daily(400, 24)
     other = one + np.random.default_rng(3).integers(-2000, 2000, one.shape)
     target = np.random.default_rng(4).normal(5000, 10, 400).astype(np.int64)
@@ -203,7 +203,7 @@ def test_decisions_depend_on_measurements_only(monkeypatch, noise):
 def test_better_than_uniform_and_sample_on_a_daily_stream():
     """Where the model holds, the error is below half of Uniform's and of Sample's (3 runs of 4,000 steps)."""
     truth = daily(4000)
-    policy = tg.WEvent(epsilon="0.1", w=48)
+    policy = tg.WEvent(epsilon="0.1", window=48)
     mine = [mean_error(Session(Tide(policy, periods=(48,))).push_batch(truth), truth) for _ in range(3)]
     for rival in (Uniform(policy), Sample(policy)):
         assert max(mine) < 0.5 * mean_error(Session(rival).push_batch(truth), truth)
@@ -212,7 +212,7 @@ def test_better_than_uniform_and_sample_on_a_daily_stream():
 def test_smoothed_values_are_better_and_complete():
     """Revised values have a smaller error, come once for each step and in order, and the end brings the rest."""
     truth = daily(2000)
-    session = Session(Tide(tg.WEvent(epsilon="0.1", w=48), periods=(48,)))
+    session = Session(Tide(tg.WEvent(epsilon="0.1", window=48), periods=(48,)))
     releases = session.push_batch(truth)
     revised, rest = releases.revised, session.finish().revised
     assert revised.first_step == 1
@@ -227,7 +227,7 @@ def test_smoothed_values_are_better_and_complete():
 def test_single_pushes_bring_the_same_revisions():
     """Revised values of single pushes are those of one batch."""
     truth = daily(150, 24)
-    mechanism = Tide(tg.WEvent(epsilon="1", w=10), periods=(24,), harmonics=2)
+    mechanism = Tide(tg.WEvent(epsilon="1", window=10), periods=(24,), harmonics=2)
     with fixed_entropy(5):
         whole = Session(mechanism).push_batch(truth).revised
         session = Session(mechanism)
@@ -241,7 +241,7 @@ def test_a_volatile_stream_costs_no_more_than_uniform():
     """Where nothing can be predicted every step is measured; the error is at most 1.15 times that of Laplace noise."""
     generator = np.random.default_rng(7)
     truth = np.rint(np.abs(generator.normal(0, 20_000, (1500, 1)))).astype(np.int64)
-    policy = tg.WEvent(epsilon="1", w=48)
+    policy = tg.WEvent(epsilon="1", window=48)
     releases = Session(Tide(policy)).push_batch(truth)
     assert releases.fresh.mean() > 0.97
     assert mean_error(releases, truth) < 1.15 * Uniform(policy, noise="laplace").expected_error()
@@ -252,7 +252,7 @@ def test_what_cannot_be_seen_is_not_invented():
     truth = np.random.default_rng(3).poisson(4, (3000, 1))
     worse, covered = [], []
     for window in (24, 240):
-        policy = tg.WEvent(epsilon="0.01", w=window)
+        policy = tg.WEvent(epsilon="0.01", window=window)
         for _ in range(4):
             releases = Session(Tide(policy, periods=(48, 336))).push_batch(truth)
             worse.append(mean_error(releases, truth) / truth.mean())
@@ -265,7 +265,7 @@ def test_what_cannot_be_seen_is_not_invented():
 def test_what_appears_is_seen():
     """A stream that was too small to be seen and grows is followed within a few windows."""
     small, large = np.full((600, 1), 3), daily(1200, 48, 5000, 500)
-    policy = tg.WEvent(epsilon="0.1", w=48)
+    policy = tg.WEvent(epsilon="0.1", window=48)
     releases = Session(Tide(policy, periods=(48,))).push_batch(np.concatenate([small, large]))
     assert np.abs(releases.values[:600] - 3).mean() < 30
     assert np.abs(releases.values[800:, 0] - large[200:, 0]).mean() < 400
@@ -276,7 +276,7 @@ def test_a_quiet_night_does_not_hide_a_loud_day():
     hour = np.arange(3000) % 48
     truth = np.where((hour >= 16) & (hour < 34), 20_000, 0)[:, np.newaxis]
     for window in (24, 120):
-        policy = tg.WEvent(epsilon="0.1", w=window)
+        policy = tg.WEvent(epsilon="0.1", window=window)
         releases = Session(Tide(policy, periods=(48,))).push_batch(truth)
         assert np.abs(releases.values[24:48] - truth[24:48]).mean() < 12_000
         assert mean_error(releases, truth) < 1.15 * Uniform(policy, noise="laplace").expected_error()
@@ -288,7 +288,7 @@ def test_a_hierarchy_is_consistent_and_no_worse():
     leaves = np.concatenate([daily(1200, 48, 400 * (i + 1), 60 * (i + 1), i) for i in range(8)], axis=1)
     nodes = tree.sum(leaves)
     policy = tg.WEvent(
-        epsilon="1", w=48, max_change=tree.height
+        epsilon="1", window=48, max_change=tree.height
     )  # a unit is in a leaf and in all nodes above it
     releases = Session(Tide(policy, columns=nodes.shape[1], periods=(48,))).push_batch(nodes)
     found = tg.queries.Consistent(tree).push_batch(releases)
@@ -306,7 +306,7 @@ def test_misfit_is_noticed(noise):
     """After a calm stream turns wild, most steps are measured within a few windows; a semiorder is left."""
     calm = daily(1500, 48, 5000, 500)
     wild = np.random.default_rng(2).integers(0, 60_000, (600, 1))
-    tide = Tide(tg.WEvent(epsilon="0.1", w=48), periods=(48,), noise=noise)
+    tide = Tide(tg.WEvent(epsilon="0.1", window=48), periods=(48,), noise=noise)
     releases = Session(tide).push_batch(np.concatenate([calm, wild]))
     assert releases.fresh[500:1500].mean() < 0.9
     assert releases.fresh[1750:].mean() > 0.9
@@ -315,7 +315,7 @@ def test_misfit_is_noticed(noise):
 def test_intervals_cover():
     """90 % intervals cover between 80 and 99 % of the steps of one run, causal and smoothed."""
     truth = daily(4000)
-    releases = Session(Tide(tg.WEvent(epsilon="0.1", w=48), periods=(48,))).push_batch(truth)
+    releases = Session(Tide(tg.WEvent(epsilon="0.1", window=48), periods=(48,))).push_batch(truth)
     for found in (releases, releases.revised):
         begin = found.first_step - 1
         low, high = found.interval(0.9)
@@ -330,7 +330,7 @@ def test_many_small_columns_share_what_they_know():
     """675 columns of few counts: far better than Uniform, and no worse than the average column would be by a tenth."""
     generator = np.random.default_rng(1)
     truth = generator.poisson(1.0, (300, 675))
-    policy = tg.WEvent(epsilon="1", w=24)
+    policy = tg.WEvent(epsilon="1", window=24)
     found = mean_error(Session(Tide(policy, columns=675)).push_batch(truth), truth)
     assert found < 0.1 * Uniform(policy, columns=675).expected_error()
 
@@ -340,10 +340,10 @@ def test_many_small_columns_share_what_they_know():
     [
         tg.Event(epsilon="0.1"),
         tg.User(epsilon="50", horizon=1000),
-        tg.WEvent(epsilon="1", w=24, adjacency="replace"),
+        tg.WEvent(epsilon="1", window=24, adjacency="replace"),
         tg.Event(rho="0.01"),
         tg.User(rho="5", horizon=1000),
-        tg.WEvent(rho="0.01", w=24, adjacency="replace"),
+        tg.WEvent(rho="0.01", window=24, adjacency="replace"),
     ],
 )
 def test_policies(policy):
@@ -358,7 +358,7 @@ def test_policies(policy):
 
 def test_gaussian_noise_loses_no_more_than_rho():
     """In every window Σ Δ²/(2σ²) over measured steps is at most ρ, by the released scales, and nearly all of it."""
-    mechanism = Tide(tg.WEvent(rho="0.001", w=24, adjacency="replace"), columns=2, periods=(24,))
+    mechanism = Tide(tg.WEvent(rho="0.001", window=24, adjacency="replace"), columns=2, periods=(24,))
     truth = np.repeat(daily(1000, 24), 2, axis=1)
     log = MemoryLog()
     releases = Session(mechanism, log).push_batch(truth)
@@ -373,7 +373,7 @@ def test_gaussian_noise_loses_no_more_than_rho():
 @pytest.mark.parametrize("columns", [1, 30])
 def test_gaussian_noise_is_gaussian(columns):
     """Measurements of nothing, in units of σ, have the moments of a normal number (α = 1e-6 each, n of 384 and more)."""
-    mechanism = Tide(tg.WEvent(rho="0.001", w=4), columns=columns, noise="auto")
+    mechanism = Tide(tg.WEvent(rho="0.001", window=4), columns=columns, noise="auto")
     with fixed_entropy("gaussian tide"):
         session = Session(mechanism)
         session.push_batch(np.zeros((4000, columns), dtype=np.int64))
@@ -393,7 +393,7 @@ def test_gaussian_noise_is_gaussian(columns):
 
 def test_with_rho_it_is_better_than_uniform_and_sample():
     """With ρ as with ε: clearly better where the model holds, no worse than Uniform where nothing can be predicted."""
-    policy = tg.WEvent(rho="0.0005", w=48)
+    policy = tg.WEvent(rho="0.0005", window=48)
     truth = daily(4000)
     ours = mean_error(Session(Tide(policy, periods=(48, 336))).push_batch(truth), truth)
     others = [Session(kind(policy)).push_batch(truth) for kind in (Uniform, Sample)]
@@ -406,7 +406,7 @@ def test_with_rho_it_is_better_than_uniform_and_sample():
 def test_with_rho_no_noise_is_shared():
     """Laws of pure ε are refused where ρ is given."""
     with pytest.raises(InvalidParameter, match="noise"):
-        Tide(tg.WEvent(rho="1", w=24), noise="cube")
+        Tide(tg.WEvent(rho="1", window=24), noise="cube")
 
 
 def test_event_level_measures_every_step_with_all_of_the_budget():
@@ -430,7 +430,7 @@ def test_event_level_measures_every_step_with_all_of_the_budget():
 def test_bad_parameters_are_one_sentence(arguments, word):
     """Parameters outside their range are refused by name."""
     with pytest.raises(InvalidParameter, match=word) as caught:
-        Tide(tg.WEvent(epsilon="1", w=24), **arguments)
+        Tide(tg.WEvent(epsilon="1", window=24), **arguments)
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -442,7 +442,7 @@ def test_accuracy_on_real_load(shared_data):
     truth = (
         frame["ile_de_france"].fill_null(strategy="forward").to_numpy().astype(np.int64)[:6000, np.newaxis]
     )
-    releases = Session(Tide(tg.WEvent(epsilon="0.1", w=48), periods=(48, 336))).push_batch(truth)
+    releases = Session(Tide(tg.WEvent(epsilon="0.1", window=48), periods=(48, 336))).push_batch(truth)
     assert mean_error(releases, truth) < 219
     assert mean_error(releases.revised, truth) < 165
 
@@ -456,7 +456,7 @@ def quiet_days(days):
 def test_what_comes_once_is_released():
     """An event far above the noise is in the values that are released at once and in the smoothed ones."""
     truth = quiet_days(40)
-    mechanism = Tide(tg.WEvent(epsilon="4", w=24), periods=(24, 168), nonnegative=True)
+    mechanism = Tide(tg.WEvent(epsilon="4", window=24), periods=(24, 168), nonnegative=True)
     with fixed_entropy(5):
         measured = np.flatnonzero(Session(mechanism).push_batch(truth).fresh)
     at = int(measured[measured > 24 * 30][0])
@@ -482,7 +482,7 @@ def test_intervals_cover_what_is_hardly_visible():
     truth = generator.poisson(busy)[:, np.newaxis]
     covered = []
     for _ in range(4):
-        tide = Tide(tg.WEvent(epsilon="0.02", w=24), periods=(24,), nonnegative=True)
+        tide = Tide(tg.WEvent(epsilon="0.02", window=24), periods=(24,), nonnegative=True)
         low, high = Session(tide).push_batch(truth).interval(0.9)
         covered.append(((low <= truth) & (truth <= high)).mean())
     assert np.mean(covered) > 0.85
@@ -522,7 +522,7 @@ def test_intervals_cover_a_stream_that_grows():
     day = 1 + np.sin(2 * np.pi * hours / 24) - 0.3 * (hours // 24 % 7 >= 5)
     truth = generator.poisson(100 * np.exp(2.3 * hours / hours.size) * np.maximum(day, 0))[:, np.newaxis]
     covered = []
-    tide = Tide(tg.WEvent(epsilon="0.1", w=24), periods=(24, 168), nonnegative=True)
+    tide = Tide(tg.WEvent(epsilon="0.1", window=24), periods=(24, 168), nonnegative=True)
     for seed in range(3):
         with fixed_entropy(seed):
             releases = Session(tide).push_batch(truth)
@@ -542,7 +542,7 @@ def test_a_stream_that_outgrows_its_model_is_learnt_again():
     hours = np.arange(3000)
     day = 1 + 0.6 * np.sin(2 * np.pi * (hours - 8) / 24) - 0.2 * (hours // 24 % 7 >= 5)
     truth = generator.poisson(10 * 50 ** (hours / hours.size) * day)[:, np.newaxis]
-    tide = Tide(tg.WEvent(epsilon="0.1", w=24), periods=(24, 168), nonnegative=True)
+    tide = Tide(tg.WEvent(epsilon="0.1", window=24), periods=(24, 168), nonnegative=True)
     covered, errors = [], []
     for seed in range(3):
         with fixed_entropy(seed):

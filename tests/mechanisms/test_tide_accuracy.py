@@ -31,7 +31,7 @@ def accuracy():
 def test_hindsight_is_a_little_better_than_tide(accuracy):
     """Who knows hyper-parameters and schedule is better; states that all begin at the mean were 30 times worse."""
     _, stream = next(accuracy.made_up())
-    policy = tg.WEvent(epsilon="0.1", w=24)
+    policy = tg.WEvent(epsilon="0.1", window=24)
     hindsight = accuracy.Hindsight(stream)
     knowing = hindsight.error(policy)
     assert 0.3 * knowing < hindsight.error(policy, shared=True) < 1.1 * knowing
@@ -42,7 +42,10 @@ def test_hindsight_is_a_little_better_than_tide(accuracy):
 
 def test_a_small_run(accuracy, monkeypatch, capsys):
     """All columns and summaries are printed; rivals are few here."""
-    few = lambda policy, columns: iter([("Sample 2", Sample(policy, columns=columns, every=policy.w // 2))])  # noqa: E731
+
+    def few(policy, columns):
+        return iter([("Sample 2", Sample(policy, columns=columns, every=policy.window // 2))])
+
     monkeypatch.setattr(accuracy, "some", lambda window: [1, window])
     monkeypatch.setattr(accuracy, "delayed_rivals", few)
     monkeypatch.setattr(

@@ -16,7 +16,7 @@ from tidegate.noise.fixed import FixedEntropy
 from tidegate.structures.kernels import tracking as t
 
 W = 12
-POLICY = tg.WEvent(epsilon="2", w=W)
+POLICY = tg.WEvent(epsilon="2", window=W)
 
 
 def wandering(steps, seed=1):
@@ -79,7 +79,7 @@ def test_every_window_pays_for_what_was_measured_in_it(noise, chunks):
 @pytest.mark.parametrize("chunks", [1, 150])
 def test_a_semiorder_begins_with_what_is_left(chunks):
     """Its noise is that of the eighths which are paid; with all of them at once a window would have lost too much."""
-    mechanism = Tide(tg.WEvent(epsilon="2", w=24))  # five groups in a window, and no fraction of eighths
+    mechanism = Tide(tg.WEvent(epsilon="2", window=24))  # five groups in a window, and no fraction of eighths
     _, scales, spans, _, state = charged_in(mechanism, wandering(600)[:300] * 100, chunks)
     units = mechanism.units
     eighth = units // plan.EIGHTHS
@@ -132,7 +132,7 @@ def test_a_semiorder_is_no_wider_than_its_window():
 
 def test_laplace_noise_is_noise_of_its_own():
     """noise="laplace" has no secret state, and what shares noise is another configuration."""
-    policy = tg.WEvent(epsilon="0.1", w=48)
+    policy = tg.WEvent(epsilon="0.1", window=48)
     plain, shared = Tide(policy, periods=(48, 336), noise="laplace"), Tide(policy, periods=(48, 336))
     assert plain.units == 7741440
     assert not plain.shares_noise
@@ -143,7 +143,10 @@ def test_laplace_noise_is_noise_of_its_own():
 
 def test_where_sharing_gains_nothing_noise_is_as_before():
     """One step in a window, many columns: no shared noise, no secret, the old description."""
-    for mechanism in (Tide(tg.Event(epsilon="1"), columns=2), Tide(tg.WEvent(epsilon="1", w=8), columns=200)):
+    for mechanism in (
+        Tide(tg.Event(epsilon="1"), columns=2),
+        Tide(tg.WEvent(epsilon="1", window=8), columns=200),
+    ):
         assert not mechanism.shares_noise
         assert "noise" not in mechanism.describe()
         assert not any("secret" in clause for clause in mechanism.guarantee.assumptions)

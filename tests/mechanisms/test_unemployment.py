@@ -15,7 +15,7 @@ from tidegate.testing.entropy import fixed_entropy
 pytestmark = pytest.mark.slow  # numbers of a paper
 
 RUNS = 100
-POLICY = WEvent(epsilon="1", w=120)
+POLICY = WEvent(epsilon="1", window=120)
 
 
 def mean_absolute_error(mechanism, rows):

@@ -24,13 +24,13 @@ def spent(session):
 @pytest.mark.parametrize(
     ("policy", "columns", "scale"),
     [
-        (tg.WEvent(epsilon="1", w=24), 1, 24),
-        (tg.WEvent(epsilon="1/2", w=24, max_change=3), 5, 144),
-        (tg.WEvent(epsilon="1", w=24, adjacency="replace"), 1, 24),
-        (tg.WEvent(epsilon="1", w=24, adjacency="replace"), 2, 48),
+        (tg.WEvent(epsilon="1", window=24), 1, 24),
+        (tg.WEvent(epsilon="1/2", window=24, max_change=3), 5, 144),
+        (tg.WEvent(epsilon="1", window=24, adjacency="replace"), 1, 24),
+        (tg.WEvent(epsilon="1", window=24, adjacency="replace"), 2, 48),
         (tg.Event(epsilon="1/10"), 4, 10),
         (tg.User(epsilon="2", horizon=100), 1, 50),
-        (tg.WEvent(rho="1/2", w=9), 3, 3),
+        (tg.WEvent(rho="1/2", window=9), 3, 3),
     ],
 )
 def test_scales_by_hand(policy, columns, scale):
@@ -40,21 +40,21 @@ def test_scales_by_hand(policy, columns, scale):
 
 def test_scales_round_up():
     """A scale that no float holds is rounded up, so the loss of a step is at most its share."""
-    mechanism = Uniform(tg.WEvent(epsilon="3", w=1))
+    mechanism = Uniform(tg.WEvent(epsilon="3", window=1))
     assert Fraction(mechanism.scale) >= Fraction(1, 3)
     assert Fraction(math.nextafter(mechanism.scale, 0)) < Fraction(1, 3)
 
 
 def test_delta_uses_the_optimal_composition():
     """The scale with δ is that of the exact composition; w such steps stay within (ε, δ)."""
-    policy = tg.WEvent(epsilon="0.1", delta="8.5e-9", w=672)
+    policy = tg.WEvent(epsilon="0.1", delta="8.5e-9", window=672)
     mechanism = Uniform(policy)
     assert 1195 < mechanism.scale < 1197  # SOUNDNESS: 1196; the printed bound gives 2092
-    assert mechanism.scale < Uniform(tg.WEvent(epsilon="0.1", w=672), noise="laplace").scale
+    assert mechanism.scale < Uniform(tg.WEvent(epsilon="0.1", window=672), noise="laplace").scale
     loss = 1 / Fraction(mechanism.scale)
     assert delta_of({1: 672}, loss, Fraction(1, 10)) <= Fraction("8.5e-9")
-    small = Uniform(tg.WEvent(epsilon="1", delta="1e-12", w=2))
-    assert small.scale <= Uniform(tg.WEvent(epsilon="1", w=2), noise="laplace").scale
+    small = Uniform(tg.WEvent(epsilon="1", delta="1e-12", window=2))
+    assert small.scale <= Uniform(tg.WEvent(epsilon="1", window=2), noise="laplace").scale
     assert Uniform(tg.User(epsilon="0.1", delta="8.5e-9", horizon=672)).scale == mechanism.scale
     assert largest_step(672, Fraction(1, 10), Fraction("8.5e-9")) >= loss
 
@@ -62,7 +62,7 @@ def test_delta_uses_the_optimal_composition():
 @pytest.mark.parametrize("wrong", [None, 1.05])
 def test_released_noise_is_the_stated_noise(wrong):
     """α = ALPHA, n = 200,000: released minus true follows the discrete Laplace law; 5 % more scale is noticed."""
-    mechanism = Uniform(tg.WEvent(epsilon="1", w=8), noise="laplace")
+    mechanism = Uniform(tg.WEvent(epsilon="1", window=8), noise="laplace")
     steps = 200_000
     truth = np.arange(steps, dtype=np.int64)[:, None] % 1000
     noise = (Session(mechanism).push_batch(truth).values - truth).astype(np.int64).ravel()
@@ -97,7 +97,7 @@ def test_pre_aggregated_values_need_a_declaration():
 
 def test_expected_error_is_what_happens():
     """The mean absolute error of 400,000 values is within five standard errors of the closed form."""
-    for policy in (tg.WEvent(epsilon="1", w=8), tg.WEvent(rho="1/8", w=8)):
+    for policy in (tg.WEvent(epsilon="1", window=8), tg.WEvent(rho="1/8", window=8)):
         mechanism = Uniform(policy)
         errors = np.abs(Session(mechanism).push_batch(np.zeros((400_000, 1), dtype=np.int64)).values)
         assert abs(errors.mean() - mechanism.expected_error()) < 5 * errors.std() / math.sqrt(errors.size)
@@ -142,11 +142,11 @@ def test_swellfish_policies_are_for_their_own_mechanism():
 
 def test_sample_measures_every_so_often():
     """Sample: the whole budget at steps 1, w + 1, …; with a shorter period a share of it."""
-    sample = Sample(tg.WEvent(epsilon="1/2", w=6), columns=2)
+    sample = Sample(tg.WEvent(epsilon="1/2", window=6), columns=2)
     assert (sample.scale, sample.units) == (2, 1)
-    shorter = Sample(tg.WEvent(epsilon="1/2", w=6), every=4, noise="laplace")
+    shorter = Sample(tg.WEvent(epsilon="1/2", window=6), every=4, noise="laplace")
     assert (shorter.scale, shorter.units) == (4, 2)
-    shared = Sample(tg.WEvent(epsilon="1/2", w=6), every=4)
+    shared = Sample(tg.WEvent(epsilon="1/2", window=6), every=4)
     assert shared.noise_error < 0.87 * shorter.noise_error
     with zero_noise():
         releases = Session(shorter).push_batch(np.arange(1, 11)[:, None])
@@ -158,7 +158,7 @@ def test_sample_measures_every_so_often():
 @pytest.mark.parametrize(("w", "every"), [(5, 5), (6, 4), (7, 3), (1, 1)])
 def test_sample_never_overspends_a_window(w, every):
     """However the windows fall, they contain at most ⌈w/every⌉ measurements."""
-    run = Session(Sample(tg.WEvent(epsilon="1", w=w), every=every))
+    run = Session(Sample(tg.WEvent(epsilon="1", window=w), every=every))
     with fixed_entropy(1):
         run.push_batch(np.zeros((200, 1), dtype=np.int64))
     assert spent(run) == 1
@@ -167,11 +167,11 @@ def test_sample_never_overspends_a_window(w, every):
 @pytest.mark.parametrize(
     "policy",
     [
-        tg.WEvent(epsilon="1e-9", w=2**39),
-        tg.WEvent(epsilon="1e-9", w=2**39, delta="1e-9"),
-        tg.WEvent(rho="1e-40", w=4),
+        tg.WEvent(epsilon="1e-9", window=2**39),
+        tg.WEvent(epsilon="1e-9", window=2**39, delta="1e-9"),
+        tg.WEvent(rho="1e-40", window=4),
         tg.Event(epsilon="1e-30"),
-        tg.WEvent(epsilon="1e-400", w=4),
+        tg.WEvent(epsilon="1e-400", window=4),
     ],
     ids=str,
 )

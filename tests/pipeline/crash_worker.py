@@ -24,7 +24,7 @@ from tidegate.core.session import Session
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.ingest import blocks
 from tidegate.mechanisms import BudgetAbsorption, Uniform
-from tidegate.pipeline import Pipeline, delivery, pipeline, spool
+from tidegate.pipeline import Pipeline, delivery, pipeline, side_tables
 from tidegate.policy import WEvent
 from tidegate.sinks import text
 from tidegate.testing.entropy import fixed_entropy
@@ -69,7 +69,7 @@ POINTS = {
     "between commit and receipt": (Pipeline, "_note_receipts", True),
     "between receipt and sink": (Pipeline, "_note_receipts", False),
     "between sink and checkpoint": (delivery.SinkState, "confirm", False),
-    "after the checkpoint": (spool.Spool, "checkpoint", False),
+    "after the checkpoint": (side_tables.Spool, "checkpoint", False),
 }
 
 
@@ -137,7 +137,7 @@ def main() -> None:
     with fixed_entropy(1):  # kernels are loaded once, and not in every child
         for kind in (BudgetAbsorption, Uniform):
             for columns in (1, 2):
-                session = Session(kind(WEvent(epsilon="1", w=4), columns=columns))
+                session = Session(kind(WEvent(epsilon="1", window=4), columns=columns))
                 session.push_batch([[1] * columns] * 30)
                 session.push([1] * columns)
     follow_orders(work)

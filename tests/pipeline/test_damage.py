@@ -16,7 +16,7 @@ from tidegate.core.errors import LogDamaged
 from tidegate.ingest import blocks
 from tidegate.pipeline import pipeline, read_stream
 from tidegate.pipeline.backup import back_up, restore
-from tidegate.pipeline.spool import CHECKED
+from tidegate.pipeline.side_tables import CHECKED
 from tidegate.testing.entropy import fixed_entropy
 
 LOG = "tidegate.ledger"

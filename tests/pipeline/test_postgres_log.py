@@ -67,7 +67,7 @@ def test_a_refused_start_leaves_no_log(tmp_path: Path, postgres: Any) -> None:
     """A stream that has released stays."""
     url = postgres.new_stream()
     queries = settings(tmp_path, places(tmp_path), ("[protect]", f'[protect]\nledger = "{url}"'))
-    with pytest.raises(InvalidParameter, match="begin-anew"):
+    with pytest.raises(InvalidParameter, match="new-stream"):
         open_pipeline(queries, new_stream=True)
     assert not log_exists(url)
     release(queries, blocks=2)

@@ -15,7 +15,7 @@ from tests.pipeline.streams import places, release, settings
 from tidegate.core.errors import LogDamaged
 from tidegate.ingest import blocks as blocks_module
 from tidegate.pipeline import read_stream
-from tidegate.pipeline.published import (
+from tidegate.pipeline.public_account import (
     Transcript,
     check_published,
     published_head,
@@ -112,7 +112,7 @@ def test_what_was_seen_before_must_be_on_the_way(published: Published) -> None:
         (replace(now, log="00"), "another log"),
         (replace(now, key="00"), "key has changed"),
         (replace(now, commits=2), "rewritten"),
-        (replace(now, number=3, transcript="00"), "made anew"),
+        (replace(now, number=3, transcript="00"), "made again"),
     ):
         with pytest.raises(LogDamaged, match=words):
             check_published(*published, [before])

@@ -33,7 +33,7 @@ def test_made_up_streams_are_as_described():
 
 
 def test_a_profile_repeats_whole_seasons():
-    """An earlier release that is too short goes on with its days in step."""
+    """An earlier release that is too short continues with its days in step."""
     profile = Profile(np.arange(50.0)[:, None], season=24)
     rows = profile.sample(100, 0)
     assert rows[48, 0] == rows[0, 0] == 0
@@ -44,7 +44,7 @@ def test_a_profile_repeats_whole_seasons():
 
 def test_predictions_are_what_happens():
     """The predicted error of Uniform is its closed form, within a few percent."""
-    policy = tg.WEvent(epsilon="1", w=24)
+    policy = tg.WEvent(epsilon="1", window=24)
     stream = Description(level=5000, season=24)
     with fixed_entropy(2):
         truths = [stream.sample(4000, run) for run in range(2)]
@@ -58,7 +58,7 @@ def slow_stream():
     """A plan for a nearly constant stream at a small ε."""
     with fixed_entropy(3):
         return make_plan(
-            tg.WEvent(epsilon="1/20", w=50),
+            tg.WEvent(epsilon="1/20", window=50),
             Description(level=300, noise=0.02, memory=0.99),
             runs=1,
         )
@@ -92,14 +92,16 @@ def test_the_recommendation_can_be_pasted(slow_stream):
 def test_a_volatile_stream_is_measured_at_every_step():
     """At a generous ε and with steep days nothing beats Uniform by more than a tie."""
     with fixed_entropy(4):
-        plan = make_plan(tg.WEvent(epsilon="10", w=24), Description(level=5000, season=24, daily=0.9), runs=1)
+        plan = make_plan(
+            tg.WEvent(epsilon="10", window=24), Description(level=5000, season=24, daily=0.9), runs=1
+        )
     errors = {p.name: p.absolute for p in reversed(plan.predictions) if not p.delay}
     assert errors["Uniform"] <= 1.2 * plan.best().absolute
 
 
 def test_every_mechanism_that_fits_is_tried():
     """A new file in the catalogue is in the plan without any list to edit; running sums are another statistic."""
-    policy = tg.WEvent(epsilon="1", w=12)
+    policy = tg.WEvent(epsilon="1", window=12)
     tried = {name for name, kind in catalogue().items() if choices(kind, policy, 3, 12)}
     assert {"Uniform", "Sample", "BudgetAbsorption", "BudgetDistribution", "Fast", "PeGaSus"} <= tried
     assert not tried & {"BinaryTree", "HybridTree", "EndlessSum", "Factorization", "ClippedSum"}
@@ -119,7 +121,7 @@ def test_impossible_descriptions_are_refused(options):
 def test_a_plan_for_a_delta_says_which_rho_implies_it():
     """The largest ρ of three digits that keeps (ε, δ), and its error: a gain for long windows, none without a δ."""
     kinds = {"Uniform": Uniform, "Sample": Sample}
-    policy = tg.WEvent(epsilon="1", delta="1e-6", w=240)
+    policy = tg.WEvent(epsilon="1", delta="1e-6", window=240)
     made = make_plan(policy, Description(level=50_000), runs=1, kinds=kinds)
     rho = made.concentrated.mechanism.policy.rho
     assert zcdp_delta(rho, Fraction(1)) <= policy.delta < zcdp_delta(rho * Fraction(101, 100), Fraction(1))
@@ -127,21 +129,21 @@ def test_a_plan_for_a_delta_says_which_rho_implies_it():
     assert made.concentrated.absolute < alone.absolute
     (sentence,) = [said for said in made.reasons() if said.startswith("ρ = ")]
     assert f'rho = "{show(rho)}"' in sentence or "gains nothing" in sentence
-    pure = make_plan(tg.WEvent(epsilon="1", w=240), Description(level=50), runs=1, kinds=kinds)
+    pure = make_plan(tg.WEvent(epsilon="1", window=240), Description(level=50), runs=1, kinds=kinds)
     assert pure.concentrated is None
 
 
 def test_an_earlier_release_is_divided_by_its_own_mean() -> None:
     """Not by the mean of its first weeks: of a stream that has grown, these say twice the relative error."""
     values = np.repeat([100.0, 900.0], 4_000)[:, np.newaxis]
-    plan = make_plan(WEvent(epsilon="1", w=4), Profile(values), runs=1)
+    plan = make_plan(WEvent(epsilon="1", window=4), Profile(values), runs=1)
     best = plan.best()
     assert best.relative == pytest.approx(best.absolute / 500)
 
 
 def test_one_decision() -> None:
     """What a plan recommends is what "auto" takes: Tide, unless another one is clearly better."""
-    policy = WEvent(epsilon="1", w=4)
+    policy = WEvent(epsilon="1", window=4)
     wrong = {Tide(policy): 1.0, Uniform(policy): 0.95}
     made = sorted((Prediction(kind, off, off, 0.0) for kind, off in wrong.items()), key=lambda p: p.absolute)
     assert Plan(policy, Description(level=50), tuple(made)).best().name == "Tide"
@@ -152,7 +154,10 @@ def test_one_decision() -> None:
 def test_one_step_is_no_steps() -> None:
     """A window of a quarter of four steps is one of 1 step."""
     found = remedies(
-        WEvent(epsilon="1", w=4), Description(level=5), Fraction(3600), lambda p, c, _: Uniform(p, columns=c)
+        WEvent(epsilon="1", window=4),
+        Description(level=5),
+        Fraction(3600),
+        lambda p, c, _: Uniform(p, columns=c),
     )
     words = [str(remedy) for remedy in found]
     assert any("a window of 1 step:" in each for each in words), words

@@ -17,7 +17,7 @@ def promise(policy, **more):
 
 def test_it_reads_as_a_sentence():
     """Mechanism, budget, unit, policy and assumptions, in one line."""
-    text = str(promise(tg.WEvent(epsilon="0.5", w=24), assumptions=("the clock is public",)))
+    text = str(promise(tg.WEvent(epsilon="0.5", window=24), assumptions=("the clock is public",)))
     assert text == (
         "Uniform is 0.5-differentially private for everything within any 24 consecutive steps: a change of at most 1 "
         "in each of them (w-event privacy). It assumes that the clock is public."
@@ -26,7 +26,7 @@ def test_it_reads_as_a_sentence():
 
 def test_longer_sequences_and_heavier_users():
     """k steps take ⌈k/w⌉ windows; n tuples n times the budget; both say that correlated records may lose more."""
-    weekly = promise(tg.WEvent(epsilon="1", w=24))
+    weekly = promise(tg.WEvent(epsilon="1", window=24))
     assert weekly.over(steps=24).budget == Pure(Fraction(1))
     assert weekly.over(steps=25).budget == Pure(Fraction(2))
     assert weekly.over(steps=168).budget == Pure(Fraction(7))
@@ -48,7 +48,7 @@ def test_delta_grows_with_the_group_rounded_up():
 
 def test_printed_variants_say_what_they_lose():
     """A printed calibration never claims to be private."""
-    text = str(promise(tg.WEvent(epsilon=1, w=3), calibration="paper", loss=Fraction(3, 2)))
+    text = str(promise(tg.WEvent(epsilon=1, window=3), calibration="paper", loss=Fraction(3, 2)))
     assert "does NOT keep its promise" in text
     assert "1.5 times" in text
 
@@ -56,15 +56,15 @@ def test_printed_variants_say_what_they_lose():
 @pytest.mark.parametrize(
     ("stronger", "weaker"),
     [
-        (tg.WEvent(epsilon=1, w=24), tg.WEvent(epsilon=1, w=12)),
-        (tg.WEvent(epsilon=1, w=24), tg.Event(epsilon=2)),
+        (tg.WEvent(epsilon=1, window=24), tg.WEvent(epsilon=1, window=12)),
+        (tg.WEvent(epsilon=1, window=24), tg.Event(epsilon=2)),
         (tg.User(epsilon=1, horizon=100), tg.User(epsilon=1, horizon=50)),
-        (tg.WEvent(epsilon=1, w=24), tg.WEvent(epsilon=1, delta="1e-6", w=24)),
+        (tg.WEvent(epsilon=1, window=24), tg.WEvent(epsilon=1, delta="1e-6", window=24)),
         (tg.Event(epsilon=1, max_change=2), tg.Event(epsilon=1)),
         (tg.Event(epsilon=1), tg.Event(epsilon=1, mobility="fixed")),
         (tg.Event(epsilon=1), tg.Event(rho="1/2")),
-        (tg.WEvent(epsilon=1, w=3), tg.WEvent(epsilon=1, w=3, touches=2)),
-        (tg.WEvent(epsilon=1, w=3, touches=2), tg.WEvent(epsilon=1, w=3, touches=1)),
+        (tg.WEvent(epsilon=1, window=3), tg.WEvent(epsilon=1, window=3, touches=2)),
+        (tg.WEvent(epsilon=1, window=3, touches=2), tg.WEvent(epsilon=1, window=3, touches=1)),
     ],
 )
 def test_comparison(stronger, weaker):
@@ -77,7 +77,7 @@ def test_comparison(stronger, weaker):
 
 def test_several_units_are_compared_with_their_like():
     """A window's guarantee says nothing of two windows or two units, even with the budget that they have together."""
-    one, two = (promise(tg.WEvent(epsilon=epsilon, w=24)) for epsilon in (1, 2))
+    one, two = (promise(tg.WEvent(epsilon=epsilon, window=24)) for epsilon in (1, 2))
     assert one.over(steps=48).implies(two.over(steps=48))
     assert one.for_tuples(2).implies(two.for_tuples(2))
     for several in (one.over(steps=48), one.for_tuples(2)):
@@ -101,7 +101,9 @@ def test_what_a_policy_declares_stands_in_every_sentence(policy):
         promise(policy).for_tuples(2),
         tg.mechanisms.Threshold(policy, sample=20, above=2).guarantee,
         tg.mechanisms.Uniform(policy, columns=3).guarantee,
-        tg.mechanisms.Fourier(tg.WEvent(epsilon="1", w=6, mobility="fixed", touches=2), columns=2).guarantee,
+        tg.mechanisms.Fourier(
+            tg.WEvent(epsilon="1", window=6, mobility="fixed", touches=2), columns=2
+        ).guarantee,
     ]
     for guarantee in made:
         assert str(guarantee).count("that a unit stays in one column within any window") == 1
@@ -110,7 +112,7 @@ def test_what_a_policy_declares_stands_in_every_sentence(policy):
 
 def test_units_do_not_stay_in_the_bins_of_their_values():
     """Values that are in bins, from Python too."""
-    policy = tg.WEvent(epsilon="1", w=3, max_change=10, mobility="fixed")
+    policy = tg.WEvent(epsilon="1", window=3, max_change=10, mobility="fixed")
     bins = ValueBins(10)
     with pytest.raises(tg.errors.InvalidParameter, match="mobility"):
         ClippedRecords(policy, build=tg.mechanisms.Uniform, bins=bins, learn=5)

@@ -19,7 +19,7 @@ from tidegate.policy.neighbours import windows_needed
 @pytest.mark.parametrize("written", ["0.1", "1/10", "1e-1", Fraction(1, 10), Decimal("0.1"), " 0.1 "])
 def test_epsilon_is_exact(written):
     """Every exact way to write a tenth gives the fraction 1/10."""
-    assert tg.WEvent(epsilon=written, w=3).epsilon == Fraction(1, 10)
+    assert tg.WEvent(epsilon=written, window=3).epsilon == Fraction(1, 10)
 
 
 @pytest.mark.parametrize(
@@ -42,16 +42,16 @@ def test_epsilon_is_exact(written):
         ({"epsilon": 1, "adjacency": "swap"}, "'add-remove' or 'replace'"),
         ({"epsilon": 1, "mobility": "static"}, "'moving' or 'fixed'"),
         ({"epsilon": 1, "touches": 0}, "at least 1"),
-        ({"epsilon": 1, "w": 0}, "at least 1"),
-        ({"epsilon": 1, "w": 2.0}, "a whole number"),
-        ({"epsilon": 1, "w": 2**41}, "at most"),
+        ({"epsilon": 1, "window": 0}, "at least 1"),
+        ({"epsilon": 1, "window": 2.0}, "a whole number"),
+        ({"epsilon": 1, "window": 2**41}, "at most"),
         ({"epsilon": 1, "horizon": 0}, "at least 1"),
     ],
 )
 def test_bad_parameters_are_refused_in_one_sentence(arguments, words):
     """The message names the parameter, the constraint and a remedy."""
     with pytest.raises(InvalidParameter) as caught:
-        tg.WEvent(**{"w": 3, **arguments})
+        tg.WEvent(**{"window": 3, **arguments})
     message = str(caught.value)
     assert words in message
     assert "is refused" in message or " is missing: " in message
@@ -73,7 +73,7 @@ def test_the_three_budgets():
 
 def test_replacing_doubles_only_with_several_columns():
     """The one place that derives the sensitivity of a step."""
-    for policy in (tg.Event(epsilon=1, max_change=3), tg.WEvent(epsilon=1, w=9, max_change=3)):
+    for policy in (tg.Event(epsilon=1, max_change=3), tg.WEvent(epsilon=1, window=9, max_change=3)):
         assert policy.step_sensitivity(1) == policy.step_sensitivity(5) == 3
     replaced = tg.Event(epsilon=1, max_change=3, adjacency="replace")
     assert (replaced.step_sensitivity(1), replaced.step_sensitivity(2)) == (3, 6)
@@ -112,7 +112,7 @@ def test_rounding_never_moves_more_than_the_grid_sensitivity(values, change, den
 def test_distance_counts_windows():
     """The distance is the number of neighbours in the shortest chain."""
     base = np.zeros((8, 2), dtype=np.int64)
-    policy = tg.WEvent(epsilon=1, w=3)
+    policy = tg.WEvent(epsilon=1, window=3)
 
     def moved(*cells):
         other = base.copy()
@@ -128,7 +128,7 @@ def test_distance_counts_windows():
         moved((0, 0, 1), (0, 1, -1)) == 2
     )  # a row that changes column is two changes when rows are added or removed
     assert (
-        tg.WEvent(epsilon=1, w=3, adjacency="replace").distance(
+        tg.WEvent(epsilon=1, window=3, adjacency="replace").distance(
             base, base + [[1, -1]] * 1 * (base[:, :1] == 9)
         )
         == 0
@@ -140,14 +140,14 @@ def test_distance_of_fixed_and_replaced_units():
     base = np.zeros((4, 3), dtype=np.int64)
     wandering = base.copy()
     wandering[0, 0] = wandering[1, 1] = 1
-    assert tg.WEvent(epsilon=1, w=4).distance(base, wandering) == 1
-    assert tg.WEvent(epsilon=1, w=4, mobility="fixed").distance(base, wandering) == 2
+    assert tg.WEvent(epsilon=1, window=4).distance(base, wandering) == 1
+    assert tg.WEvent(epsilon=1, window=4, mobility="fixed").distance(base, wandering) == 2
     swapped = base.copy()
     swapped[:, 0] = 1
     swapped[:, 2] = -1
-    assert tg.WEvent(epsilon=1, w=4, adjacency="replace").distance(base, swapped) == 1
-    assert tg.WEvent(epsilon=1, w=4, adjacency="replace", mobility="fixed").distance(base, swapped) == 1
-    assert tg.WEvent(epsilon=1, w=2, adjacency="replace", mobility="fixed").distance(base, swapped) == 4
+    assert tg.WEvent(epsilon=1, window=4, adjacency="replace").distance(base, swapped) == 1
+    assert tg.WEvent(epsilon=1, window=4, adjacency="replace", mobility="fixed").distance(base, swapped) == 1
+    assert tg.WEvent(epsilon=1, window=2, adjacency="replace", mobility="fixed").distance(base, swapped) == 4
     assert tg.User(epsilon=1, horizon=4).distance(base, wandering) == 1
     assert tg.Event(epsilon=1).distance(base, wandering) == 2
 
@@ -178,7 +178,7 @@ def test_greedy_cover_is_the_smallest(demand, window):
 def test_extreme_neighbours_are_neighbours(w, columns, steps, adjacency, mobility, signed, change, random):
     """What a policy builds as a neighbour has distance one, and changes every step of a window by Δ or 2Δ."""
     policy = tg.WEvent(
-        epsilon=1, w=w, adjacency=adjacency, mobility=mobility, signed=signed, max_change=change
+        epsilon=1, window=w, adjacency=adjacency, mobility=mobility, signed=signed, max_change=change
     )
     stream = np.arange(steps * columns, dtype=np.int64).reshape(steps, columns)
     other = policy.extreme_neighbour(stream, random.randrange)
@@ -195,7 +195,7 @@ def test_a_change_below_one_has_no_extreme_neighbour_in_whole_numbers():
     stream = np.zeros((4, 2), dtype=np.int64)
     low = Secret("0.5", 1, "always", 1)
     policies = [
-        tg.WEvent(epsilon=1, w=2, max_change="0.5"),
+        tg.WEvent(epsilon=1, window=2, max_change="0.5"),
         tg.Swellfish(specifications=[Specification((low,), "h")]),
     ]
     for policy in policies:
@@ -207,10 +207,10 @@ def test_a_change_below_one_has_no_extreme_neighbour_in_whole_numbers():
 
 def test_signed_contributions_double_within_a_column():
     """A contribution of −Δ replaced by one of Δ changes its column by 2Δ, so that a policy of signed ones doubles."""
-    plain = tg.WEvent(epsilon=1, w=2, adjacency="replace", max_change=3)
+    plain = tg.WEvent(epsilon=1, window=2, adjacency="replace", max_change=3)
     signed = dataclasses.replace(plain, signed=True)
     assert (plain.step_sensitivity(1), signed.step_sensitivity(1), signed.step_sensitivity(4)) == (3, 6, 6)
-    assert tg.WEvent(epsilon=1, w=2, signed=True).step_sensitivity(1) == 1  # added or removed
+    assert tg.WEvent(epsilon=1, window=2, signed=True).step_sensitivity(1) == 1  # added or removed
     stream, other = np.zeros((3, 1), dtype=np.int64), np.array([[6], [-6], [0]])
     assert (signed.distance(stream, other), plain.distance(stream, other)) == (1, 2)
     fixed = dataclasses.replace(signed, mobility="fixed")
@@ -223,12 +223,12 @@ def test_signed_contributions_double_within_a_column():
         assert any("not negative" in words for words in mechanism.assumptions)
         assert not any("not negative" in words for words in doubled.assumptions)
     with pytest.raises(InvalidParameter, match="signed"):
-        tg.WEvent(epsilon=1, w=2, signed="yes")
+        tg.WEvent(epsilon=1, window=2, signed="yes")
 
 
 def test_a_change_that_is_no_neighbour_is_refused():
     """The neighbour constructor checks its result."""
-    policy = tg.WEvent(epsilon=1, w=2)
+    policy = tg.WEvent(epsilon=1, window=2)
     stream = np.zeros((5, 1), dtype=np.int64)
     assert policy.neighbour(stream, 1, np.ones((2, 1), dtype=np.int64)).sum() == 2
     with pytest.raises(InvalidInput, match="2 neighbours apart"):
@@ -244,7 +244,7 @@ def test_swellfish_is_a_plain_model():
     kettle = Secret("2.5", 2, ((1, 48),), "0.5", "kettle")
     holiday = Secret("1", 96, ((200, 400),), "1", "holiday")
     policy = tg.Swellfish(specifications=(Specification((kettle, holiday), "house"),))
-    assert policy.as_w_event() == tg.WEvent(epsilon="0.5", w=96, max_change="2.5")
+    assert policy.as_w_event() == tg.WEvent(epsilon="0.5", window=96, max_change="2.5")
     assert policy.describe()["specifications"][0]["secrets"][0]["label"] == "kettle"
     with pytest.raises(InvalidParameter, match="widen the hiding interval"):
         Secret("1", 5, ((1, 4),), "1")
@@ -256,8 +256,8 @@ def test_swellfish_is_a_plain_model():
 
 def test_policies_are_frozen_comparable_and_describe_themselves():
     """Equal policies are equal however they were written."""
-    assert tg.WEvent(epsilon="0.5", w=3) == tg.WEvent(epsilon=Fraction(1, 2), w=3)
-    assert tg.WEvent(epsilon="0.5", w=3) != tg.WEvent(epsilon="0.5", w=4)
-    assert tg.WEvent(epsilon="1/3", w=3).describe()["epsilon"] == "1/3"
+    assert tg.WEvent(epsilon="0.5", window=3) == tg.WEvent(epsilon=Fraction(1, 2), window=3)
+    assert tg.WEvent(epsilon="0.5", window=3) != tg.WEvent(epsilon="0.5", window=4)
+    assert tg.WEvent(epsilon="1/3", window=3).describe()["epsilon"] == "1/3"
     with pytest.raises(AttributeError):
-        tg.WEvent(epsilon=1, w=3).w = 4
+        tg.WEvent(epsilon=1, window=3).window = 4

@@ -59,7 +59,7 @@ def test_theorem_7_takes_the_worst_of_everything():
     """The longest event, the smallest ε and the largest temporal sensitivity, not the largest height."""
     washing = Secret(1, 3, [(3, 8)], "1/2", "washing")
     policy = tg.Swellfish(specifications=[Specification((OVEN, washing), "house")], delta="1e-9")
-    assert policy.as_w_event() == tg.WEvent(epsilon="1/2", delta="1e-9", w=3, max_change=4)
+    assert policy.as_w_event() == tg.WEvent(epsilon="1/2", delta="1e-9", window=3, max_change=4)
 
 
 def test_on_an_endless_stream_recurring_secrets_count_as_always_relevant():

@@ -33,7 +33,7 @@ def test_a_forecast_returns_to_the_mean_at_the_rate_of_the_stream():
 
 def test_forecasts_of_releases_use_their_final_values():
     """Of a mechanism that works in periods, the revised values are the training data."""
-    mechanism = tg.mechanisms.OptStream(tg.WEvent(epsilon="10", w=12), columns=2, samples=6)
+    mechanism = tg.mechanisms.OptStream(tg.WEvent(epsilon="10", window=12), columns=2, samples=6)
     stream = np.rint(100 + 40 * np.sin(np.arange(240) / 12 * 2 * np.pi))[:, None].repeat(2, axis=1)
     releases = tg.open(mechanism).push_batch(stream)
     assert np.array_equal(forecast(releases, 12), forecast(releases.revised.values, 12))

@@ -104,7 +104,7 @@ def test_unit_counts_repeat_what_the_mechanism_released():
 
 def test_queries_work_on_releases_without_groups():
     """Every step is then a group of its own."""
-    releases = tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=3), columns=2)).push_batch(
+    releases = tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", window=3), columns=2)).push_batch(
         np.ones((30, 2))
     )
     assert isinstance(releases, Releases)
@@ -141,7 +141,7 @@ def test_monitors_of_one_kind_agree():
 
 
 def test_a_monitor_that_raises_is_reported_once():
-    """The stream and the other questions go on."""
+    """The stream and the other questions continue."""
 
     def broken(counts):
         if counts[-1] > 100:

@@ -240,7 +240,7 @@ def test_every_mechanism_gets_better():
     steps = np.arange(2000)
     truth = np.rint(300 + 100 * np.sin(steps * 2 * np.pi / 48)).astype(np.int64)[:, np.newaxis]
     for kind in (Uniform, BudgetAbsorption):
-        releases = tg.open(kind(tg.WEvent(epsilon="1", w=48))).push_batch(truth)
+        releases = tg.open(kind(tg.WEvent(epsilon="1", window=48))).push_batch(truth)
         found = StateSpace(periods=(48,)).push_batch(releases)
         assert np.abs(found.values - truth).mean() < 0.6 * np.abs(releases.values - truth).mean()
 

@@ -54,7 +54,7 @@ def test_registering_a_mechanism_adds_it(monkeypatch, kept_at):
 
 def test_every_mechanism_is_there():
     """All of the catalogue that has a proof for w-event privacy can be configured, on one column or on several."""
-    policy = WEvent(epsilon="1", w=24)
+    policy = WEvent(epsilon="1", window=24)
     absent = {
         name
         for name, kind in catalogue().items()
@@ -77,7 +77,7 @@ def test_every_setting_and_stream_is_there(monkeypatch):
 
 def test_planned_and_best_choices():
     """Without noise, on a line of slope 1: sampling more often is better; the plan takes what it predicts as best."""
-    policy = WEvent(epsilon="1", w=8)
+    policy = WEvent(epsilon="1", window=8)
     often, seldom = Sample(policy, every=2), Sample(policy, every=8)
     line, still = np.arange(40)[:, None], np.full((40, 1), 7)
     with zero_noise():
@@ -92,7 +92,7 @@ def test_planned_and_best_choices():
 
 def test_statistics_without_noise():
     """Without noise Uniform is exact in values and sums; Sample is off by amounts computed by hand."""
-    policy, line = WEvent(epsilon="1", w=2), np.array([[1], [2], [3], [4]])
+    policy, line = WEvent(epsilon="1", window=2), np.array([[1], [2], [3], [4]])
     with zero_noise():
         assert measure.errors(Uniform(policy), line) == {
             measure.AT_ONCE: (0, 0),

@@ -60,7 +60,7 @@ def test_bad_parameters():
 
 def test_a_filter_may_have_a_threshold_for_each_column():
     """Each column is averaged where the noise is above its own threshold; another number of thresholds is refused."""
-    run = tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=24), columns=2, noise="laplace"))
+    run = tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", window=24), columns=2, noise="laplace"))
     releases = run.push_batch(np.full((50, 2), 500))
     found = SmoothWhereNoisy(columns=2, window=24, threshold=[1000.0, 10.0]).push_batch(releases)
     alone = SmoothWhereNoisy(columns=2, window=24, threshold=10.0).push_batch(releases)

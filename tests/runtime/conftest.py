@@ -408,7 +408,7 @@ class Kafka:
         raise AssertionError("the topic does not end")
 
     def close(self) -> None:
-        """Stop it for good."""
+        """Stop it finally."""
         self.stop()
 
 

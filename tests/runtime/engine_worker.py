@@ -58,7 +58,7 @@ def warm(toml: str) -> None:
 def main() -> None:
     """Fork a child for every line of standard input."""
     pipeline.SYNC_EVERY = 0.0  # record what sinks have taken at once, so that this is cut into, too
-    for name in NEEDED:  # not in every child anew
+    for name in NEEDED:  # not in every child again
         with suppress(ImportError):
             importlib.import_module(name)
     print("ready", flush=True)

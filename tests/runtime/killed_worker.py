@@ -13,14 +13,14 @@ from tidegate.pipeline import open_pipeline
 
 
 class World:
-    """Whenever a step has been released, the clock goes on and the next events arrive."""
+    """Whenever a step has been released, the clock continues and the next events arrive."""
 
     def __init__(self, folder: Path, start: float, last: int) -> None:
         self.folder, self.start, self.last = folder, start, last
         self.now = start
 
     def released(self, chunk: Any) -> None:
-        """End at once, or go on."""
+        """End at once, or continue."""
         step = int(chunk.step[-1])
         if step == self.last:
             os.kill(os.getpid(), signal.SIGKILL)

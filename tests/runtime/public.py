@@ -24,7 +24,7 @@ import numpy as np
 from tidegate.config import Queries, parse_queries
 from tidegate.ingest import Intake, StepBlock
 from tidegate.pipeline import Pipeline, open_pipeline
-from tidegate.pipeline.status import Pulse
+from tidegate.pipeline.status import StatusReporter
 from tidegate.report.card import write_card
 from tidegate.report.numbers import write_table
 from tidegate.report.report import released_numbers, write_report
@@ -166,9 +166,9 @@ def surface(queries: Queries, *, live: bool = False, fixed: bool = True) -> Surf
     with entropy(), open_pipeline(queries, follow=live, backfill=True, clock=lambda: AFTER) as streams:
         verification = streams.verify()
         assert verification.ok
-        pulse = Pulse(streams.queries.first, live=False)
-        pulse.begin(streams)
-        found["status"] = _json(pulse.facts(), "time")
+        reporter = StatusReporter(streams.queries.first, live=False)
+        reporter.begin(streams)
+        found["status"] = _json(reporter.facts(), "time")
         found["head"] = streams.session.head
         found["verdict"] = str(verification).encode()
         read = [streams.released[part.name] for part in queries.parts]
@@ -239,7 +239,7 @@ def released(queries: Queries) -> list[Chunk]:
 
 
 class Pretended(Intake):
-    """An intake that has read nothing: it hands out given vectors, in blocks that follow from the configuration."""
+    """An intake that has read nothing: it delivers given vectors, in blocks that follow from the configuration."""
 
     vectors: np.ndarray[Any, Any]
     size: int

@@ -193,7 +193,7 @@ def main() -> None:
                 session.push([0] * part.mechanism.columns)
                 session.push_batch(np.zeros((3, part.mechanism.columns), dtype=np.int64))
     with suppress(ImportError):
-        importlib.import_module("psycopg")  # not in every child anew
+        importlib.import_module("psycopg")  # not in every child again
     follow_orders(work)
 
 

@@ -1,4 +1,4 @@
-"""Streams that are amended, restored or begun anew, for every kind of sink: no budget is spent again in silence."""
+"""Streams that are amended, restored or begun twice, for every kind of sink: no budget is spent twice unnoticed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.pipeline import open_pipeline
 from tidegate.pipeline.amend import amend
 from tidegate.pipeline.backup import back_up, restore
-from tidegate.pipeline.heads import check_heads, head_of, read_head
+from tidegate.pipeline.log_heads import check_heads, head_of, read_head
 from tidegate.pipeline.logs import rows_of
 from tidegate.pipeline.receipts import LogIsOlder, parsed
 from tidegate.sinks.errors import AnotherStream
@@ -222,7 +222,7 @@ def test_a_topic_knows_another_stream(kafka: Any, tmp_path: Path, request: Reque
     release(place.config())
     lose(tmp_path, receipts=True)
     for _ in range(2):
-        with pytest.raises(AnotherStream, match=r"releases of another stream.*--begin-anew"):
+        with pytest.raises(AnotherStream, match=r"releases of another stream.*--new-stream"):
             release(place.config())
     assert len(place.steps() or []) == 12
     assert not ledger_of(tmp_path).exists()
@@ -296,7 +296,7 @@ def published(found: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("receipts", [False, True], ids=["ledger lost", "ledger and receipts lost"])
 @pytest.mark.parametrize("order", [("first", "second", "third"), ("third", "first", "second")])
-def test_all_queries_begin_anew_together(many: Place, receipts: bool, order: tuple[str, ...]) -> None:
+def test_all_queries_begin_a_new_stream_together(many: Place, receipts: bool, order: tuple[str, ...]) -> None:
     """Also where one of them has no output yet; without the flag, or with a source that fails, nothing changes."""
     released(several(many, "first", "second"))
     lose(many.folder, receipts=receipts)
@@ -323,13 +323,13 @@ def test_all_queries_begin_anew_together(many: Place, receipts: bool, order: tup
     else:
         assert set(published(before).values()) <= set(now.values())
     assert released(file) == together
-    with pytest.raises(InvalidParameter, match="begin-anew"):
+    with pytest.raises(InvalidParameter, match="new-stream"):
         released(file, new_stream=True)
     assert published(present(many)) == published(now)
 
 
 def test_one_query_of_several_is_amended(many: Place) -> None:
-    """The other goes on, and both have every step once, but for those that wait for a window."""
+    """The other continues, and both have every step once, but for those that wait for a window."""
     file = several(many, "first", "second")
     text = file.read_text()
     file.write_text(text.replace("count = 12", "count = 4"))

@@ -14,7 +14,7 @@ from tidegate.cli import main
 from tidegate.config import Config
 from tidegate.config.errors import ConfigError
 from tidegate.ingest import Steps
-from tidegate.pipeline.clock import ClockRefused, check_clock
+from tidegate.pipeline.clock_check import ClockRefused, check_clock
 
 BEGIN = datetime.datetime(2026, 3, 2, tzinfo=datetime.UTC).timestamp() - 3600  # midnight in Berlin
 YEARS = 10 * 365 * 86400
@@ -36,7 +36,7 @@ def drive(config: Config, now: float, *, backfill: bool = False) -> int:
 
 
 def test_a_clock_years_ahead_closes_nothing(tmp_path: Path) -> None:
-    """Refused at the first start and when going on; the stream goes on as soon as the clock is right again."""
+    """Refused at the first start and when going on; the stream continues as soon as the clock is right again."""
     config = settings(tmp_path, *FOLLOWED)
     with pytest.raises(ClockRefused, match=r"2036-.* has not begun.* steps would close at once.*--backfill"):
         drive(config, BEGIN + YEARS)
@@ -55,7 +55,7 @@ def test_backfill_and_the_way_back(tmp_path: Path) -> None:
         drive(config, BEGIN + 201 * 3600)
     assert drive(config, BEGIN + 201 * 3600, backfill=True) == 201
     with pytest.raises(
-        ClockRefused, match=r"clock says 2026-03-02 04:00 UTC .* up to 2026-03-10 08:00 UTC.*--begin-anew"
+        ClockRefused, match=r"clock says 2026-03-02 04:00 UTC .* up to 2026-03-10 08:00 UTC.*--new-stream"
     ):
         drive(config, BEGIN + 5 * 3600)
     assert drive(config, BEGIN + 201 * 3600 - 60) == 201  # a small correction is waited for

@@ -45,7 +45,7 @@ def mount(tmp_path: Path) -> Iterator[Mount]:
 
 
 def test_full_disk_of_the_ledger(tmp_path: Path, mount: Mount) -> None:
-    """One sentence, nothing is lost: with more room the stream goes on and ends as it should."""
+    """One sentence, nothing is lost: with more room the stream continues and ends as it should."""
     small = mount("size=256k")
     change = ("window = 4", f'window = 4\nledger = "{small}/stream.ledger"')
     config = settings(tmp_path, change, ("count = 12", "count = 100000"), ('length = "1h"', 'length = "1s"'))

@@ -1,4 +1,4 @@
-"""Every source that can be followed: a stream that ends in its first step, however, goes on with all that had come."""
+"""Every source that can be followed: a stream that ends in its first step, however, continues with all that had come."""
 
 from __future__ import annotations
 

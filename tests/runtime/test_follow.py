@@ -51,7 +51,7 @@ def test_a_growing_file(tmp_path: Path) -> None:
     start = config.steps.origin / 1e6
 
     class World(Notes):
-        """The clock goes on, and events arrive, whenever a step has been released."""
+        """The clock continues, and events arrive, whenever a step has been released."""
 
         now = start + 0.5
 
@@ -80,7 +80,7 @@ def test_a_growing_file(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_command_stops_in_order(tmp_path: Path) -> None:
-    """SIGTERM ends the stream after a committed step, with a summary and exit code 0; it goes on later."""
+    """SIGTERM ends the stream after a committed step, with a summary and exit code 0; it continues later."""
     live(tmp_path, ("count = 12", "count = 100000"))
     command = [sys.executable, "-m", "tidegate", "release", str(tmp_path / "tidegate.toml"), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -139,7 +139,7 @@ def test_releases_go_to_a_broker(broker: Any, tmp_path: Path) -> None:
 
 
 def test_a_broker_that_goes_away(broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps go on being committed, one line says what is waited for, and everything is sent when it is back."""
+    """Steps continue being committed, one line says what is waited for, and everything is sent when it is back."""
     monkeypatch.setattr(mqtt, "PATIENCE", 0.3)
     notes = Notes()
     config = settings(tmp_path, (f"{tmp_path}/out.csv", f"{broker.url}/released"))
@@ -202,7 +202,7 @@ def test_from_a_broker_to_a_file(broker: Any, tmp_path: Path) -> None:
 
 
 def test_a_source_that_does_not_answer_is_one_line(broker: Any, tmp_path: Path) -> None:
-    """The command waits and says so once; when the broker is there it goes on."""
+    """The command waits and says so once; when the broker is there it continues."""
     live(tmp_path, ("count = 12", "count = 100000"), (f"{tmp_path}/events.csv", f"{broker.url}/events/#"))
     command = [sys.executable, "-m", "tidegate", "release", str(tmp_path / "tidegate.toml"), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -15,7 +15,7 @@ from tidegate.cli import main
 from tidegate.ingest import blocks as blocks_module
 from tidegate.pipeline import open_pipeline, read_stream
 from tidegate.pipeline.amend import amend
-from tidegate.pipeline.history import Recorded, ended_scopes, rebuilt
+from tidegate.pipeline.earlier_releases import Recorded, ended_scopes, rebuilt
 from tidegate.releases import Status
 from tidegate.report.numbers import write_table
 from tidegate.report.report import released_numbers, write_report
@@ -123,7 +123,7 @@ def test_a_mechanism_that_cannot_be_made_again_is_read_without_intervals(tmp_pat
 def test_mechanisms_are_made_again_from_their_descriptions(name: str) -> None:
     """Exactly, or not at all."""
     kind = getattr(tg.mechanisms, name)
-    made = kind(tg.WEvent(epsilon="1/3", w=24), columns=2)
+    made = kind(tg.WEvent(epsilon="1/3", window=24), columns=2)
     again = rebuilt(made.describe())
     assert again is not None
     assert again.describe() == made.describe()

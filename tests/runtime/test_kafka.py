@@ -122,11 +122,11 @@ def test_a_topic_that_was_made_anew_is_refused(kafka: Any, monkeypatch: pytest.M
         kafka.make_anew(topic)
         kafka.send(topic, [(0, event(f"new{n}")) for n in range(9)])
         source._topic = position["topic"]
-        with pytest.raises(InputChanged, match="was made anew"):
+        with pytest.raises(InputChanged, match="was recreated"):
             source._new_partitions({0: 5})
     for follow in (False, True):
         with (
-            pytest.raises(InputChanged, match=r"was made anew.*lost=accepted"),
+            pytest.raises(InputChanged, match=r"was recreated.*lost=accepted"),
             open_source(kafka.url(topic), COLUMNS, follow=follow) as source,
         ):
             list(source.batches(position))
@@ -378,7 +378,7 @@ def seen(messages: list[Any]) -> list[tuple[int, int]]:
 
 
 def test_a_topic_has_each_release_once_and_in_order(kafka: Any, tmp_path: Path) -> None:
-    """Key, headers and JSON; a second start adds nothing, and a longer stream goes on after the last."""
+    """Key, headers and JSON; a second start adds nothing, and a longer stream continues after the last."""
     topic = kafka.topic()
     config = into(tmp_path, kafka.url(topic), TIDE, ("count = 12", "count = 8"))
     stream = release(config, finished=False)
@@ -407,7 +407,7 @@ def test_a_topic_has_each_release_once_and_in_order(kafka: Any, tmp_path: Path) 
 def test_records_of_others_in_a_topic_are_passed_over(
     kafka: Any, tmp_path: Path, headers: dict[str, bytes | None] | None
 ) -> None:
-    """Anybody may write to a topic, also under the name of the stream: a start goes on after the last release."""
+    """Anybody may write to a topic, also under the name of the stream: a start continues after the last release."""
     library = pytest.importorskip("confluent_kafka")
     topic = kafka.topic()
     config = into(tmp_path, kafka.url(topic), ("count = 12", "count = 8"))
@@ -444,7 +444,7 @@ def test_a_zombie_is_fenced(kafka: Any, tmp_path: Path) -> None:
 def test_a_broker_that_goes_away_gets_everything_later(
     kafka: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stream goes on without it; each release is there once in the end."""
+    """The stream continues without it; each release is there once in the end."""
     monkeypatch.setattr(sink_module, "PATIENCE", 2.0)
     topic = kafka.topic()
     config = into(tmp_path, kafka.url(topic))

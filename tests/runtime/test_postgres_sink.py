@@ -111,7 +111,7 @@ def test_a_dropped_table_is_written_anew(database: Any, tmp_path: Path) -> None:
 
 
 def test_a_server_that_goes_away_gets_everything_later(database: Any, tmp_path: Path) -> None:
-    """The stream goes on without it, and the table is complete in the end."""
+    """The stream continues without it, and the table is complete in the end."""
     config = into(tmp_path, database.url())
     with open_one(config) as stream:
         intake = config.open(None)
@@ -128,7 +128,7 @@ def test_a_server_that_goes_away_gets_everything_later(database: Any, tmp_path: 
 
 
 def test_another_stream_is_refused_until_it_begins_anew(database: Any, tmp_path: Path) -> None:
-    """A second ledger for the same table; --begin-anew sets the table aside with its view."""
+    """A second ledger for the same table; --new-stream sets the table aside with its view."""
     config = into(tmp_path, database.url())
     release(config)
     first = rows(database)

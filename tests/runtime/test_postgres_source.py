@@ -308,7 +308,7 @@ def test_a_changed_row_counts_once(database: Any) -> None:
 
 
 def test_settling() -> None:
-    """A mark settles when its time is over and all transactions of that moment have ended; another server begins anew."""
+    """A mark settles when its time is over and all its transactions have ended; another server starts again."""
     found = Settling(10, None, None)
     found.look(100, 105, 7, 0.0)
     assert found.position == {"floor": None, "mark": [7, 0.0, None]}
@@ -533,7 +533,7 @@ def test_a_connection_that_is_lost_in_a_page_is_made_anew(
 
 
 def stream_on(database: Any, intake: Any, now: list[float]) -> None:
-    """The server is stopped and started; then the clock goes on."""
+    """The server is stopped and started; then the clock continues."""
     source = intake.source
     until(lambda: source.status and not source.status.startswith("waiting"))
     database.server.stop()
@@ -546,7 +546,7 @@ def stream_on(database: Any, intake: Any, now: list[float]) -> None:
 
 
 def test_from_table_to_table_by_the_command_line(database: Any, tmp_path: Path, capsys: Any) -> None:
-    """A SQL table in, a private SQL table out; `check` looks at both; --until now goes on with what has come."""
+    """A SQL table in, a private SQL table out; `check` looks at both; --until now continues with what has come."""
     database.sql(TABLE)
     with database.connect() as connection:
         insert(connection, *[(START + 1, f"u{n}", "north") for n in range(30)])

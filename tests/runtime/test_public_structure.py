@@ -184,7 +184,7 @@ def at(event: Event) -> float:
 
 
 class Arriving:
-    """Records that arrive as the clock goes on, each when it happens.
+    """Records that arrive as the clock continues, each when it happens.
 
     Parameters
     ----------
@@ -332,13 +332,13 @@ COURSES = [(base(), OFTEN), (SAME_VALUES["doubled"](), SELDOM)]
 
 
 def test_messages_of_a_broker_leave_no_trace(tmp_path: Path, broker: Any) -> None:
-    """The clock goes on by single hours, or jumps over many, after everything has come: the rows are the same."""
+    """The clock continues by single hours, or jumps over many, after everything has come: the rows are the same."""
     broker.start()
     surfaces = []
     for turn, (events, moments) in enumerate(COURSES):
         queries = prepare(tmp_path, f"{broker.url}/hall{turn}/#", LATE)
         from_a_broker(queries, events, moments, partial(publish, broker.port, topic=b"hall%d/x" % turn))
-        surfaces.append(public.surface(queries, live=True, fixed=False))
+        surfaces.append(public.surface(queries, live=True))
     assert differing(*surfaces) == {}
 
 

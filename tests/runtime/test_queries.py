@@ -17,9 +17,9 @@ from tidegate.cli import main
 from tidegate.config import Queries, parse_queries, read_queries
 from tidegate.config.document import SEVERAL
 from tidegate.core.errors import LogMismatch
-from tidegate.ingest.keeping import packed
+from tidegate.ingest.checkpoint import packed
+from tidegate.ingest.combined_query import read_rows
 from tidegate.ingest.schema import TextUnits
-from tidegate.ingest.several import read_rows
 from tidegate.ingest.times import TimeReader
 from tidegate.pipeline import open_pipeline
 from tidegate.pipeline.amend import Planned, amend
@@ -330,7 +330,7 @@ def test_the_order_of_queries_in_the_file_is_free(tmp_path: Path) -> None:
 
 
 def test_a_followed_stream_with_several_queries(tmp_path: Path) -> None:
-    """Steps close by the clock for all queries at once, and a second start goes on."""
+    """Steps close by the clock for all queries at once, and a second start continues."""
     file = shop(tmp_path)
     text = file.read_text(encoding="utf-8").replace("count = 60\n", "")
     queries = parse_queries(text, file, follow=True)

@@ -68,13 +68,13 @@ def published(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_lost_ledger_gives_no_second_budget(tmp_path: Path, sink: str, ledger: tuple[str, str]) -> None:
-    """Refused with what both cost together; nothing is charged and no byte changes; --begin-anew keeps both."""
+    """Refused with what both cost together; nothing is charged and no byte changes; --new-stream keeps both."""
     (tmp_path / "one").mkdir()
     release(stream_of(tmp_path, sink, ledger[0]))
     before = published(tmp_path)
     again = stream_of(tmp_path, sink, ledger[1])
     for _ in range(2):  # a second attempt does not help either
-        with pytest.raises(AnotherStream, match=r"ε = 2 for any 4 consecutive steps.*--begin-anew"):
+        with pytest.raises(AnotherStream, match=r"ε = 2 for any 4 consecutive steps.*--new-stream"):
             release(again)
     assert "://" in ledger[1] or not Path(ledger[1]).exists()
     assert published(tmp_path) == before
@@ -83,10 +83,10 @@ def test_a_lost_ledger_gives_no_second_budget(tmp_path: Path, sink: str, ledger:
     now = published(tmp_path)
     assert sorted(before.values()) == sorted(content for name, content in now.items() if "earlier-1" in name)
     assert len(now) == 2 * len(before)
-    stream = release(again)  # goes on, and does not forget
+    stream = release(again)  # continues, and does not forget
     assert stream.together
     assert published(tmp_path) == now
-    with pytest.raises(InvalidParameter, match="begin-anew"):
+    with pytest.raises(InvalidParameter, match="new-stream"):
         release(again, new_stream=True)
     with pytest.raises(AnotherStream):  # the earlier ledger comes back, and may not mix with the new one
         release(stream_of(tmp_path, sink, ledger[0]))
@@ -94,7 +94,7 @@ def test_a_lost_ledger_gives_no_second_budget(tmp_path: Path, sink: str, ledger:
 
 
 def test_an_older_copy_of_the_ledger_is_refused(tmp_path: Path, sink: str) -> None:
-    """The sink knows the row from which it was written; the newest copy goes on."""
+    """The sink knows the row from which it was written; the newest copy continues."""
     place = tmp_path / "one.ledger"
     release(stream_of(tmp_path, sink, str(place), steps=6))
     shutil.copy(place, tmp_path / "old")
@@ -137,7 +137,7 @@ def test_an_older_copy_with_its_own_receipt_is_no_reason_to_move_the_output(
 
 @pytest.mark.parametrize("name", FILES)
 def test_outputs_without_a_receipt_are_not_overwritten(tmp_path: Path, name: str) -> None:
-    """Those of earlier versions, or whose receipt is gone: a new ledger is refused, the old one goes on."""
+    """Those of earlier versions, or whose receipt is gone: a new ledger is refused, the old one continues."""
     config = stream_of(tmp_path, f"{tmp_path}/{name}", f"{tmp_path}/one.ledger")
     release(config)
     before = published(tmp_path)
@@ -147,7 +147,7 @@ def test_outputs_without_a_receipt_are_not_overwritten(tmp_path: Path, name: str
     assert receipt.exists()  # from now on it is known
     receipt.unlink()
     again = stream_of(tmp_path, f"{tmp_path}/{name}", f"{tmp_path}/two.ledger")
-    with pytest.raises(SinkError, match=r"something else.*--begin-anew"):
+    with pytest.raises(SinkError, match=r"something else.*--new-stream"):
         release(again)
     assert published(tmp_path) == before
     assert not (tmp_path / "two.ledger").exists()
@@ -247,9 +247,9 @@ def test_the_command_says_what_both_cost(tmp_path: Path, capsys: pytest.CaptureF
     refused = capsys.readouterr().err
     assert refused.count("\n") == 1
     assert "both together cost ε = 2 for any 4 consecutive steps" in refused
-    assert main(["release", toml, "--begin-anew"]) == 0
+    assert main(["release", toml, "--new-stream"]) == 0
     shown = capsys.readouterr()
-    assert "begun anew: both together cost ε = 2" in shown.err
+    assert "a new stream begins: both together cost ε = 2" in shown.err
     assert "not the first stream" in shown.out
     assert main(["release", toml]) == 0
 

@@ -63,7 +63,7 @@ def kept(session: Any) -> list[Any]:
 
 def test_no_charge_is_lost_under_synchronous_replication(postgres: Any, servers: list[Any]) -> None:
     """The primary dies while steps are pushed; what push had returned is on the promoted replica, bit for bit."""
-    mechanism = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=24), columns=3)
+    mechanism = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", window=24), columns=3)
     primary = server(servers, postgres)
     seen: list[Any] = []
     for _ in range(FAILOVERS):
@@ -127,10 +127,10 @@ def test_a_replica_that_is_behind_is_refused(
     with pytest.raises(LogIsOlder, match=r"does not have commit 2, .* up to step 9: it is an older copy"):
         release(stream(replica, 12))
     assert main(["ledger", "verify", address(replica), "--head", str(tmp_path / "out.csv.receipt")]) == 1
-    assert "has forgotten what was spent" in capsys.readouterr().out
+    assert "lacks charges" in capsys.readouterr().out
     assert (tmp_path / "out.csv").read_bytes() == before
     replica.stop()
-    primary.start()  # the old primary is the newest copy, and goes on
+    primary.start()  # the old primary is the newest copy, and continues
     assert release(stream(primary, 12)).step == 12
     assert (tmp_path / "out.csv").read_bytes().startswith(before)
 
@@ -150,14 +150,14 @@ def small() -> Iterator[Path]:
 
 
 def test_a_full_disk_of_the_server(tmp_path: Path, postgres: Any, small: Path, servers: list[Any]) -> None:
-    """One sentence; with room again the stream goes on, and the account holds."""
+    """One sentence; with room again the stream continues, and the account holds."""
     data = small / "server"
     data.mkdir()
     primary = server(servers, postgres, folder=data)
     primary.configure("max_wal_size = '2MB'", "min_wal_size = '2MB'", "autovacuum = off")
     config = settings(tmp_path, ("window = 4", f'window = 4\nledger = "{address(primary)}"'))
     with tg.open(
-        tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=4), columns=20), f"{address(primary)}_b"
+        tg.mechanisms.Uniform(tg.WEvent(epsilon="1", window=4), columns=20), f"{address(primary)}_b"
     ) as run:
         ballast = small / "ballast"
         room = 2**20 * 3
@@ -181,7 +181,7 @@ def test_a_full_disk_of_the_server(tmp_path: Path, postgres: Any, small: Path, s
     primary.stop()
     primary.start()
     with tg.open(
-        tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=4), columns=20), f"{address(primary)}_b"
+        tg.mechanisms.Uniform(tg.WEvent(epsilon="1", window=4), columns=20), f"{address(primary)}_b"
     ) as run:
         assert run.step >= done
         run.push([1] * 20)

@@ -86,7 +86,7 @@ def configured(folder: Path, location: str, statistics: str) -> Queries:
 
 
 def followed(queries: Queries, messages: int | None = None, *, only_begun: bool = False) -> None:
-    """Everything that is there, by a clock that goes on past the last step when so many messages were put away."""
+    """Everything that is there, by a clock that continues past the last step when so many messages were stored."""
     world = World()
     with open_pipeline(queries, follow=True, clock=world, backfill=True) as streams:
         intake = streams.queries.open(streams.position, follow=True, clock=world)
@@ -105,7 +105,7 @@ def begun(intake: Any) -> None:
 
 
 def end_of_steps(intake: Any, world: World, messages: int | None) -> None:
-    """Wait for the messages of a broker; other sources hand out all that is there before any step closes."""
+    """Wait for the messages of a broker; other sources deliver all that is there before any step closes."""
     until(lambda: messages is None or intake.source._done >= messages)
     world.now = START + 2001.0 + 3600
 

@@ -89,7 +89,7 @@ def spent_by_step(found: dict[str, bytes]) -> dict[int, Fraction]:
 
 
 def check_windows(found: dict[str, bytes]) -> None:
-    """By brute force: no window is over the smallest promise in force at any of its steps, once charged anew."""
+    """By brute force: no window is over the smallest promise in force at any of its steps, once charged again."""
     spent = spent_by_step(found)
     assert sorted(spent) == [*range(1, PHASE + 1), *range(PHASE + WINDOW, 3 * PHASE + 1)]
     for end in range(1, 3 * PHASE + 1):

@@ -171,7 +171,7 @@ def test_parquet_file(tmp_path: Path) -> None:
 
 
 def test_parquet_folder(tmp_path: Path) -> None:
-    """Files of a thousand releases; the last one grows; a restart goes on with it."""
+    """Files of a thousand releases; the last one grows; a restart continues with it."""
     folder = tmp_path / "parts"
     sink = ParquetFolderSink(folder, layout())
     assert sink.resume(0, None) == 0

@@ -232,6 +232,18 @@ def test_a_learnt_clip_is_refused(spark: Any, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.ledger"))
 
 
+def test_units_that_count_over_several_steps_are_refused(spark: Any, tmp_path: Path) -> None:
+    """Before anything is made, and beside another query as well."""
+    from tidegate.spark.reading import reading_of
+
+    over = '[[query]]\nname = "lately"\naggregate = "distinct"\nover = 2\n'
+    count = '[[query]]\nname = "count"\naggregate = "count"\nmost = 2\n'
+    frame = spark.createDataFrame(made_up(20), "time double, unit string, place string, amount double")
+    with pytest.raises(InvalidParameter, match="over"):
+        reading_of(configured(tmp_path, over + count), frame, lenient=False)
+    assert not list(tmp_path.glob("*.ledger"))
+
+
 def test_a_frame_that_cannot_be_read_is_one_sentence(spark: Any, tmp_path: Path) -> None:
     """A bad record refuses a finite input before anything is released, without its content; so do missing columns."""
     from tidegate.spark import follow, release
@@ -267,7 +279,7 @@ def test_a_frame_that_cannot_be_read_is_one_sentence(spark: Any, tmp_path: Path)
 
 
 class World:
-    """A clock that goes on from call to call as a plan says, and what happens meanwhile."""
+    """A clock that continues from call to call as a plan says, and what happens meanwhile."""
 
     def __init__(self, folder: Path, plan: Callable[[World], None]) -> None:
         self.folder, self.plan = folder, plan

@@ -343,7 +343,7 @@ def thresholds() -> Iterator[tuple[str, Threshold]]:
     smooth = Event(epsilon="4", delta="1e-3", max_change=500, **change)
     yield from {
         "quantile": Threshold(Event(**event), sample=60, above=6),
-        "quantile of a window": Threshold(WEvent(**event, w=3), sample=60, exceeding="1/8"),
+        "quantile of a window": Threshold(WEvent(**event, window=3), sample=60, exceeding="1/8"),
         "quantile, bound unknown": Threshold(
             Event(**event), sample=60, above=6, bound="unknown", grid="0.01"
         ),

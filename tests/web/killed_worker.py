@@ -26,7 +26,7 @@ def main(config: Path, port: int) -> None:
     for name in ("protocols.http.httptools_impl", "loops.uvloop", "lifespan.on"):
         importlib.import_module(f"uvicorn.{name}")
     # machine code is loaded once, by a session that publishes nothing
-    with Session(Uniform(WEvent(epsilon="400", w=1), columns=2)) as session:
+    with Session(Uniform(WEvent(epsilon="400", window=1), columns=2)) as session:
         session.push_batch(np.zeros((3, 2), dtype=np.int64))
     for _ in sys.stdin:
         child = os.fork()

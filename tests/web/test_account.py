@@ -17,8 +17,8 @@ from tidegate.cli import main
 from tidegate.config.queries import Queries, one, parse_queries
 from tidegate.core.errors import LogDamaged, LogMismatch
 from tidegate.pipeline.amend import amend
-from tidegate.pipeline.published import COLUMNS, check_published, published_head
-from tidegate.web import Service, board
+from tidegate.pipeline.public_account import COLUMNS, check_published, published_head
+from tidegate.web import Service, release_cache
 
 Account = tuple[str, Service, Path]
 
@@ -53,7 +53,7 @@ def test_anybody_can_check_the_account(account: Account, capsys: pytest.CaptureF
     assert found["earlier_heads"] == 0
     assert found["key"] == service.publishing.public("hall")
     assert main(["verify", address, "--seen", seen, "--key", found["key"]]) == 0
-    assert "goes on from the head seen before" in capsys.readouterr().out
+    assert "continues from the head seen before" in capsys.readouterr().out
     assert main(["verify", address, "--seen", seen, "--key", "another"]) == 2
     assert main(["verify", f"{address}-not-there", "--seen", seen]) == 2
 
@@ -123,7 +123,7 @@ def test_every_forgery_is_noticed(account: Account, way: str) -> None:
 
 
 def test_a_rollback_is_noticed(tmp_path: Path) -> None:
-    """A stream that was begun anew, and so had its budget twice, does not go on from what was seen."""
+    """A second stream, which had its budget twice, does not continue from what was seen."""
     config = finite(tmp_path)
     with served([config]) as (address, service):
         settled(service)
@@ -142,10 +142,10 @@ def test_a_rollback_is_noticed(tmp_path: Path) -> None:
         assert (
             httpx.get(f"{address}/streams/hall/releases", headers={"If-None-Match": tag}).status_code == 200
         )
-    with pytest.raises(LogDamaged, match="begun anew"):
+    with pytest.raises(LogDamaged, match="new stream was begun"):
         check_published(*again, [seen])
     # also by its releases alone, whatever its log says
-    with pytest.raises(LogDamaged, match="made anew"):
+    with pytest.raises(LogDamaged, match="made again"):
         check_published(*again, [replace(seen, log=again[0]["log"], commits=0)])
     changed: list[dict[str, Any]] = [
         {"head": "11" * 32},
@@ -155,12 +155,12 @@ def test_a_rollback_is_noticed(tmp_path: Path) -> None:
         {"number": 99},
     ]
     for change in changed:
-        with pytest.raises(LogDamaged, match=r"rolled back|key|begun anew"):
+        with pytest.raises(LogDamaged, match=r"rolled back|key|new stream was begun"):
             check_published(*published, [replace(seen, **change)])
 
 
 def test_an_amended_stream_is_no_rollback(tmp_path: Path) -> None:
-    """Releases that are counted anew with an amendment are accepted, and without one they are not."""
+    """Releases that are counted again with an amendment are accepted, and without one they are not."""
     short = finite(tmp_path, ("count = 48", "count = 24"))
     with served([short], tokens=tmp_path / "tokens.json") as (address, service):
         settled(service)
@@ -197,7 +197,7 @@ def test_a_log_with_archives_is_published_from_its_first_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], queries: int
 ) -> None:
     """What is archived is read from the archives: rows, releases, and what windows have spent."""
-    monkeypatch.setattr(board, "KEPT_CELLS", 1)  # readers are answered from disk
+    monkeypatch.setattr(release_cache, "KEPT_CELLS", 1)  # readers are answered from disk
     write_events(tmp_path)
     (tmp_path / "archives").mkdir()
     text = TEXT.format(folder=tmp_path)

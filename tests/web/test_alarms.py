@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from tests.web.helpers import configured, finite, served, settled, two_queries
 
 from tidegate.config import Config, ConfigError, parse_config, parse_queries
-from tidegate.web.alarms import Hook, read_alarms
-from tidegate.web.hooks import Sender
+from tidegate.web.alarms import Webhook, read_alarms
+from tidegate.web.webhooks import Sender
 from waiting import until
 
 ALARMS = """
@@ -118,7 +118,7 @@ class Receiver:
 @pytest.fixture
 def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     """Somebody's address."""
-    monkeypatch.setattr("tidegate.web.hooks.PATIENCE", (0.05, 0.2))
+    monkeypatch.setattr("tidegate.web.webhooks.PATIENCE", (0.05, 0.2))
     found = Receiver()
     yield found
     found.server.shutdown()
@@ -127,7 +127,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
 
 def test_logs_do_not_tell_the_path_of_a_webhook(tmp_path: Path) -> None:
     """It may be the secret of the address, as the user, the password and the query may."""
-    hook = Hook("https://user:walrus@hooks.example.org/services/T0/walrus?key=walrus", releases=False)
+    hook = Webhook("https://user:walrus@hooks.example.org/services/T0/walrus?key=walrus", releases=False)
     board = SimpleNamespace(number=0)
     sender = Sender(hook, board, None, None, tmp_path / "sent")  # type: ignore[arg-type]
     assert sender.name == "https://hooks.example.org"

@@ -24,7 +24,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.web.helpers import Process, finite, served, settled, until
-from tests.web.test_sending import CLIENT, events, post, posted_text, record
+from tests.web.test_producer_routes import CLIENT, events, post, posted_text, record
 
 from tidegate.config import parse_config
 from tidegate.errors import InvalidParameter
@@ -34,8 +34,8 @@ from tidegate.web import Service, limits
 from tidegate.web.alarms import Alarm, Alarms
 from tidegate.web.driver import read_map
 from tidegate.web.feed import Feed
-from tidegate.web.posted import PostedIntake
-from tidegate.web.room import Room
+from tidegate.web.http_source import HttpIntake
+from tidegate.web.quotas import Quota
 from tidegate.web.spool import DAMAGED, Spool, SpoolFull, SpoolSource, cost
 from tidegate.web.tokens import Tokens
 
@@ -48,7 +48,7 @@ def descriptors() -> int:
 
 
 def put_until_refused(spool: Spool, step: Callable[[int], int], holder: str = "") -> list[str]:
-    """Put batches of one event until there is no room; the keys of those that were taken."""
+    """Put batches of one event until there is no space; the keys of those that were taken."""
     taken: list[str] = []
     for number in range(1, 1000):
         try:
@@ -102,13 +102,13 @@ def test_a_start_reads_no_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 MEASURED = """
 import sys, pathlib, numpy as np, polars as pl
 sys.path[:0] = [{root!r}, {root!r} + "/tests"]
-from tests.web.test_sending import posted_text
+from tests.web.test_producer_routes import posted_text
 from tidegate.config import parse_config
 from tidegate.config.queries import one
 from tidegate.web import limits
-from tidegate.web.parsing import Parser
-from tidegate.web.posted import PostedIntake
-from tidegate.web.room import Room
+from tidegate.web.event_parsing import Parser
+from tidegate.web.http_source import HttpIntake
+from tidegate.web.quotas import Quota
 from tidegate.web.spool import Spool, SpoolSource
 
 def memory(key):
@@ -126,7 +126,7 @@ def count(spool, batches):
         frame = pl.DataFrame({{"time": times, "unit": units, "place": ["north"] * rows}})
         spool.put(str(k), frame, np.full(rows, 1)).result()
     estimated = spool._steps[1].taken
-    intake = PostedIntake(
+    intake = HttpIntake(
         SpoolSource(spool, columns), config.schema, config.steps, one(config).counted, follow=True,
         clock=lambda: now / 1e6 + 2 * 86400,
     )
@@ -294,7 +294,7 @@ def test_batches_before_the_disk_are_bounded(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("room", [0, 3000, 10**9])
 def test_what_is_read_ahead_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
     """With no room, some, and plenty: the same vectors, from what was read ahead and from what is read at the close."""
-    monkeypatch.setattr("tidegate.web.posted._HELD", Room(room))
+    monkeypatch.setattr("tidegate.web.http_source._HELD", Quota(room))
     monkeypatch.setattr("tidegate.web.spool._ROWS_AT_ONCE", 2)
     config = parse_config(posted_text(tmp_path, seconds=10), tmp_path / "hall.toml")
     first, now = config.steps.boundary(1), [0.0]
@@ -306,9 +306,7 @@ def test_what_is_read_ahead_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
         spool.put(key, frame, np.array([step])).result()
 
     source = SpoolSource(spool, ["time", "unit", "place"])
-    intake = PostedIntake(
-        source, config.schema, config.steps, config.query, follow=True, clock=lambda: now[0]
-    )
+    intake = HttpIntake(source, config.schema, config.steps, config.query, follow=True, clock=lambda: now[0])
     intake.spool = spool
     now[0] = first / 1e6 + 1
     real, reads = intake._read_ahead, []
@@ -333,7 +331,7 @@ def test_what_is_read_ahead_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_block_of_steps_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a gap so many steps are counted together, and each is a block with its own events."""
-    monkeypatch.setattr("tidegate.web.posted.MOST_CELLS", 20)
+    monkeypatch.setattr("tidegate.web.http_source.MOST_CELLS", 20)
     config = parse_config(posted_text(tmp_path, seconds=10), tmp_path / "hall.toml")
     first, columns = config.steps.boundary(1), ["time", "unit", "place"]
     spool = Spool(tmp_path / "s", 0)
@@ -343,7 +341,7 @@ def test_a_block_of_steps_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
     spool.put("1", frame, steps).result()
     now = first / 1e6 + 10 * 34 + config.steps.describe().get("lateness", 0)
     source = SpoolSource(spool, columns)
-    intake = PostedIntake(source, config.schema, config.steps, config.query, follow=True, clock=lambda: now)
+    intake = HttpIntake(source, config.schema, config.steps, config.query, follow=True, clock=lambda: now)
     intake.spool = spool
     counted, real = [], intake._counted
     monkeypatch.setattr(
@@ -358,7 +356,7 @@ def test_a_block_of_steps_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @given(st.lists(st.tuples(st.integers(1, 5), st.none() | st.text(), st.integers(-(2**62), 2**62))))
 def test_events_come_back_as_they_were(rows: list[tuple[int, str | None, int]]) -> None:
     """Any text, missing ones, any moment; the rows of each step in their order."""
-    from tidegate.web.pieces import decoded, encoded
+    from tidegate.web.event_encoding import decoded, encoded
 
     steps = np.array([step for step, _, _ in rows], dtype=np.int64)
     frame = pl.DataFrame(
@@ -546,7 +544,7 @@ def test_pages_are_the_same_bytes(
     place = f"{address}/streams/hall/releases?format={kind}"
     whole = CLIENT.get(place)
     monkeypatch.setattr(limits, "SLICE", 500)
-    monkeypatch.setattr("tidegate.web.encoding.PAGE_CELLS", 10)
+    monkeypatch.setattr("tidegate.web.release_encoding.PAGE_CELLS", 10)
     paged = CLIENT.get(place)
     assert "content-length" not in paged.headers
     assert (paged.content, paged.headers["etag"]) == (whole.content, whole.headers["etag"])
@@ -580,7 +578,7 @@ def test_a_reader_of_the_feed_holds_a_page(
 def test_an_answer_is_bounded(mapped: tuple[str, Service], monkeypatch: pytest.MonkeyPatch) -> None:
     """More values than one answer has are refused with a sentence; fewer steps or columns are answered."""
     address, _ = mapped
-    monkeypatch.setattr("tidegate.web.board.MOST_CELLS", 50)
+    monkeypatch.setattr("tidegate.web.release_cache.MOST_CELLS", 50)
     refused = CLIENT.get(f"{address}/streams/hall/releases")
     assert refused.status_code == 400
     assert "narrow the range" in refused.json()["error"]
@@ -622,7 +620,7 @@ def test_clients_of_the_feed_are_bounded(
 ) -> None:
     """At the bound one more is told to try again."""
     address, service = mapped
-    monkeypatch.setattr("tidegate.web.reading.MOST_CLIENTS", 2)
+    monkeypatch.setattr("tidegate.web.public_routes.MOST_CLIENTS", 2)
     listening = [connected(address) for _ in range(2)]
     for each in listening:
         each.sendall(b"GET /streams/hall/live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")

@@ -15,7 +15,7 @@ from tests.web.browser import chromium as chromium
 from tests.web.browser import serious_findings
 from tests.web.helpers import finite, in_two_queries, served, settled
 from tests.web.test_killed import Killable, Producer
-from tests.web.test_sending import posted_text
+from tests.web.test_producer_routes import posted_text
 
 from tidegate.web.tokens import Tokens
 from waiting import LIMIT, until
@@ -87,7 +87,7 @@ class Page:
         self.browser, self.live = browser, live
 
     def open(self, path: str, width: int = 1200, height: int = 900, *, dark: bool = False) -> Page:
-        """Open a page anew, with nothing remembered."""
+        """Open a page again, with nothing remembered."""
         screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
         theme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies
 from hypothesis.errors import Unsatisfiable
 from tests.web.helpers import in_two_queries, served
-from tests.web.test_sending import NDJSON, posted_text, record
+from tests.web.test_producer_routes import NDJSON, posted_text, record
 
 from tidegate.config import parse_queries
 from tidegate.web import Service
@@ -61,7 +61,7 @@ def operations(schema: Any) -> Iterator[Any]:
 
 
 def test_made_up_requests(fuzzed: Fuzzed, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each route answers only what it says it does; the stream goes on meanwhile."""
+    """Each route answers only what it says it does; the stream continues meanwhile."""
     from schemathesis.generation import GenerationMode
 
     schema, client, held, service = fuzzed

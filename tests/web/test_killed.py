@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.web.helpers import in_two_queries, verified
-from tests.web.test_sending import NDJSON, posted_text, record
+from tests.web.test_producer_routes import NDJSON, posted_text, record
 
 from tidegate.web.tokens import Tokens
 from waiting import LIMIT, until
@@ -119,7 +119,7 @@ class Producer(threading.Thread):
 
 
 class Reader(threading.Thread):
-    """Reads the live feed from the beginning, and goes on after the last id whenever it breaks off."""
+    """Reads the live feed from the beginning, and continues after the last id whenever it breaks off."""
 
     def __init__(self, address: str, place: str = "/streams/hall") -> None:
         super().__init__(daemon=True)

@@ -6,7 +6,7 @@ import sys
 
 NOISE = """
 import os, sys
-from tidegate.web.logs import log, only_lines
+from tidegate.web.server_log import log, only_lines
 with only_lines():
     log("before")
     os.write(2, b"thread panicked at walrus\\nnote: run with walrus\\n")

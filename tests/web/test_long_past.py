@@ -23,7 +23,7 @@ from tidegate.ingest import StepBlock
 from tidegate.pipeline import open_pipeline
 from tidegate.pipeline import pipeline as pipeline_module
 from tidegate.pipeline.logs import LogReader
-from tidegate.pipeline.released import Released
+from tidegate.pipeline.query_releases import Released
 from tidegate.sinks.chunks import Chunk
 from tidegate.web import channel
 from tidegate.web.driver import Driver
@@ -83,7 +83,7 @@ def driven(config: Config) -> Iterator[Driver]:
 
 def test_an_old_step_is_found_without_the_others(long: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the mark before it, and as far as there is a later word on it; the answer is that of a look at everything."""
-    monkeypatch.setattr("tidegate.web.board.KEPT_CELLS", 40)
+    monkeypatch.setattr("tidegate.web.release_cache.KEPT_CELLS", 40)
     with driven(long) as driver, driver.reader() as door:
         everything = list(door.released["query"].chunks())
     with driven(long) as driver:
@@ -130,7 +130,7 @@ def test_other_alarms_look_at_the_whole_past(long: Config) -> None:
 
 def test_a_service_that_stops_waits_for_no_reader(long: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request for everything ends as soon as the service is asked to, and hears that it should come again."""
-    monkeypatch.setattr("tidegate.web.board.KEPT_CELLS", 40)
+    monkeypatch.setattr("tidegate.web.release_cache.KEPT_CELLS", 40)
     with served([long]) as (address, service):
         driver, reading, proceed = service.drivers["hall"], threading.Event(), threading.Event()
         between = Released.between

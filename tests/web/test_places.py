@@ -233,7 +233,7 @@ def test_an_orderly_end(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_stream_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
-    """A source that is gone: its stream says so and tries again, the other goes on, readiness tells."""
+    """A source that is gone: its stream says so and tries again, the other continues, readiness tells."""
     fine = finite(tmp_path)
     text = live_text(tmp_path).replace("events.csv", "gone.csv")
     (tmp_path / "attic.toml").write_text(text)

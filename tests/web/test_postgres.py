@@ -10,12 +10,12 @@ from tests.web.helpers import live_text, served, write_events
 from tests.web.test_account import fetched
 
 from tidegate.config import parse_config
-from tidegate.pipeline.published import check_published
+from tidegate.pipeline.public_account import check_published
 from waiting import until
 
 
 def test_the_database_goes_away_and_comes_back(tmp_path: Path, postgres: Any) -> None:
-    """Readers are served from memory meanwhile; the stream goes on afterwards, and its account holds."""
+    """Readers are served from memory meanwhile; the stream continues afterwards, and its account holds."""
     write_events(tmp_path, 0)
     text = live_text(tmp_path, behind=20).replace(
         "window = 4", f'window = 4\nledger = "{postgres.new_stream()}"'

@@ -10,7 +10,7 @@ import httpx
 import polars as pl
 import pytest
 from tests.web.helpers import served, settled, two_queries, verified
-from tests.web.test_reading import numbers
+from tests.web.test_public_routes import numbers
 
 from tidegate.cli import main
 from tidegate.config import ConfigError, parse_queries
@@ -137,7 +137,7 @@ def test_anybody_can_check_all_accounts_at_once(hall: Hall, capsys: pytest.Captu
     assert (
         main(["verify", f"{address}/visits", "--seen", seen, "--key", service.publishing.public("hall")]) == 0
     )
-    assert "goes on from the head seen before" in capsys.readouterr().out
+    assert "continues from the head seen before" in capsys.readouterr().out
     assert main(["verify", address, "--seen", seen, "--key", "another"]) == 2
 
 

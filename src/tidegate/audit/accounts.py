@@ -1,6 +1,6 @@
 """Replay of accounts: what released noise says was lost, against charges, which are data.
 
-The loss of every window is computed anew from the scales that releases state and from the policy's own sensitivity, that
+The loss of every window is recomputed from the scales that releases state and from the policy's own sensitivity, that
 of steps which share noise from its law (`shared`). Charges are added up window by window, spans once in each window that
 they meet, without the account that has judged them. Neither may exceed the budget, and no window may lose more than it
 was charged.

@@ -1,4 +1,4 @@
-"""What is lost through noise that steps share, computed anew from its law, from the policy and from the steps measured.
+"""What is lost through noise that steps share, recomputed from its law, from the policy and from the steps measured.
 
 Steps that share noise lose together. A group of a cube loses Δ over its scale, once in every window that has a
 measurement of it, and a semiorder loses that for each of its classes, as long as a window has no more measurements of a

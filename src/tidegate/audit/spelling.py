@@ -46,7 +46,6 @@ def read_policy(text: str) -> Policy:
     if kind == "w-event":
         if "window" not in given:
             raise InvalidParameter("window", None, "given for w-event", "write for example window=3")
-        given["w"] = given.pop("window")
     elif "window" in given:
         raise InvalidParameter("window", given["window"], f"absent for {kind}", "drop it")
     return KINDS[kind](**given)

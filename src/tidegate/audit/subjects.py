@@ -397,7 +397,7 @@ def longest(mechanism: Any) -> int:
 
 
 def _goes_on(mechanism: Any, steps: int) -> bool:
-    """Whether a run goes on after the end of its own horizon."""
+    """Whether a run continues after the end of its own horizon."""
     try:
         mechanism.public(mechanism.begin(1), 1, steps + 1)
     except Exception:

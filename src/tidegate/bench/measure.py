@@ -55,7 +55,7 @@ def configured(
     Examples
     --------
     >>> from tidegate.mechanisms import BinaryTree, Sample, Swellfish
-    >>> policy = WEvent(epsilon="1", w=24)
+    >>> policy = WEvent(epsilon="1", window=24)
     >>> [choice.every for choice in configured(Sample, policy, 1, None, 100)]
     [3, 6, 12, 24]
     >>> configured(BinaryTree, policy, 1, None, 100)[0].horizon
@@ -88,8 +88,8 @@ def published(kind: type[Mechanism], policy: WEvent, columns: int, steps: int) -
     Examples
     --------
     >>> from tidegate.mechanisms import Sample
-    >>> published(Sample, WEvent(epsilon="1", w=24), 1, 100)
-    [Sample(WEvent(epsilon='1', w=24), noise='laplace', every=24)]
+    >>> published(Sample, WEvent(epsilon="1", window=24), 1, 100)
+    [Sample(WEvent(epsilon='1', window=24), noise='laplace', every=24)]
     """
     if kind.__name__ in ELSEWHERE:
         return []
@@ -135,7 +135,7 @@ def errors(mechanism: Mechanism, truth: Matrix) -> dict[str, tuple[float, float]
     --------
     >>> from tidegate.mechanisms import Uniform
     >>> from tidegate.policy import WEvent
-    >>> sorted(errors(Uniform(WEvent(epsilon="1", w=2)), np.ones((50, 1), dtype=np.int64)))
+    >>> sorted(errors(Uniform(WEvent(epsilon="1", window=2)), np.ones((50, 1), dtype=np.int64)))
     ['at once', 'running sums', 'window sums']
     """
     releases = Session(mechanism).push_batch(truth)

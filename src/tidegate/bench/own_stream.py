@@ -274,7 +274,7 @@ def compare(
     rows: list[Row] = []
     for epsilon in epsilons:
         for window in windows:
-            policy = WEvent(epsilon=epsilon, w=window, max_change=show(change))
+            policy = WEvent(epsilon=epsilon, window=window, max_change=show(change))
             for name, kind in kinds.items():
                 tell(f"{name} at ε = {epsilon}, w = {window}")
                 found = (
@@ -301,7 +301,7 @@ def parameters(mechanism: Mechanism) -> str:
     Examples
     --------
     >>> from tidegate.mechanisms import Sample
-    >>> parameters(Sample(WEvent(epsilon="1", w=24), noise="laplace"))
+    >>> parameters(Sample(WEvent(epsilon="1", window=24), noise="laplace"))
     'rounding = refuse, every = 24, noise = laplace'
     """
     described = {

@@ -30,7 +30,7 @@ COMMANDS = {
     "card": "Print the card of a deployment, as JSON or as a record for the public registry.",
     "preview": "Release a made-up stream under a configuration, and write the report that the real one would have.",
     "tune": "Choose most, clip, edges and level from the data under differential privacy, and write the lines.",
-    "release": "Release the stream of a configuration, and go on where an earlier start was stopped.",
+    "release": "Release the stream of a configuration, and resume where an earlier start stopped.",
     "amend": "Apply configuration changes to a stream: other queries, columns, mechanisms, shares or budget.",
     "audit": "Search for a pair of streams and an event that refute a privacy claim.",
     "bench": "Compare mechanisms on a stream of your own: errors with intervals over runs, at once and delayed.",
@@ -42,7 +42,7 @@ COMMANDS = {
     "new": "Skeletons of your own mechanisms.",
     "datasets": "Sample streams: make one, or load a public one that you have downloaded.",
 }
-COMPLETION = "_TIDEGATE_COMPLETE"  # a shell that asks how a word goes on sets it
+COMPLETION = "_TIDEGATE_COMPLETE"  # a shell that asks how a word continues sets it
 
 
 def load(name: str) -> Any:

@@ -59,7 +59,7 @@ def audit(
     from tidegate.audit.auditor import audit as run_audit
     from tidegate.audit.verdicts import CLEAN, Finding
     from tidegate.errors import InvalidParameter
-    from tidegate.sinks.files import check_earlier
+    from tidegate.sinks.file_writing import check_earlier
 
     if not mechanism and replay is None:
         raise InvalidParameter("mechanism", mechanism, "given, or else --replay", "name one of the two")

@@ -30,7 +30,7 @@ def card(
     for what only the owner knows: keys of [about], and a refusal names those that are missing.
     """
     from tidegate.config import read_queries
-    from tidegate.config.places import check_output
+    from tidegate.config.file_conflicts import check_output
     from tidegate.errors import InvalidParameter
     from tidegate.report.card import card_of_all
     from tidegate.report.learnt import read_clips

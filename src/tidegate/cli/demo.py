@@ -63,7 +63,7 @@ def run_demo(out: Path, weeks: int, epsilon: str, window: int, *, quiet: bool) -
 
     window = whole("window", window)
     weeks = whole("weeks", weeks, most=52)
-    policy = WEvent(epsilon=epsilon, w=window)
+    policy = WEvent(epsilon=epsilon, window=window)
     out.mkdir(parents=True, exist_ok=True)
     files = {name: out / name for name in ("campus_events.parquet", "released.csv", "demo.png")}
     with stages(5, quiet=quiet) as begin:
@@ -81,7 +81,7 @@ def run_demo(out: Path, weeks: int, epsilon: str, window: int, *, quiet: bool) -
         everywhere = replace(hourly, most=columns).count(events.units, events.columns, events.times)
         watch.stop("bounding")
 
-        begin("compiling the noise (first time only)")
+        begin("trying the mechanisms on zeros")
         mechanism = choose(
             policy, columns, Fraction(1), "refuse", Fraction(events.length), None, nonnegative=True
         )
@@ -99,7 +99,7 @@ def run_demo(out: Path, weeks: int, epsilon: str, window: int, *, quiet: bool) -
         rival = open_session(plain).push_batch(counts)
 
         begin("writing files and the picture")
-        from tidegate.cli.pictures import draw_demo
+        from tidegate.cli.demo_picture import draw_demo
 
         _write(events, releases, files["campus_events.parquet"], files["released.csv"])
         draw_demo(events, counts, releases, policy, files["demo.png"])

@@ -131,7 +131,7 @@ def _ledger() -> str | None:
     from tidegate.mechanisms import Uniform
     from tidegate.pipeline.logs import rows_of
 
-    mechanism = Uniform(tg.WEvent(epsilon="1", w=3), columns=2)
+    mechanism = Uniform(tg.WEvent(epsilon="1", window=3), columns=2)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "doctor.ledger"
         for step in (1, 2):

@@ -59,7 +59,7 @@ def init(
         bool,
         typer.Option(
             "--each-record",
-            help="Every record is a unit of its own; whoever has several is not protected as one.",
+            help="Every record is a unit of its own; a person with several records is not protected as one.",
         ),
     ] = False,
     column: Annotated[str | None, typer.Option(help="The column of the category.")] = None,
@@ -160,7 +160,7 @@ def init(
     what = {"aggregate": aggregate, "clip": clip, "edges": edges, "layout": layout, "max_change": max_change}
     queries = [_keys(words) for words in query or ()]
     if sys.stdin.isatty() and not yes and not as_json:
-        # polars' handler lets a read go on after Ctrl-C; Python's own, set again, ends the question
+        # polars' handler lets a read continue after Ctrl-C; Python's own, set again, ends the question
         signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT) or signal.default_int_handler)
         _ask(columns, chosen, given, what, each_record=each_record, several=bool(queries))
         if not queries and what["aggregate"] != "given":
@@ -246,7 +246,7 @@ def in_words(config: Config, wrong: float) -> str:
     most = "at most about" if type(config.mechanism).__name__ == "Tide" else "about"
     if query.aggregate == "mean":
         return (
-            f"A mean of n records of a step will be off by {most} {shown}/n, in the unit of {value}; a count, by "
+            f"Expected error: {most} {shown}/n for a mean of n records of a step, in the unit of {value}; for a count, "
             f"{wrong * query.ticks / query.count_weight:.3g}."
         )
     if query.aggregate == "quantile":
@@ -256,7 +256,7 @@ def in_words(config: Config, wrong: float) -> str:
         )
     counted = Words(config).counted
     what = f" {counted}" if counted else f", in the unit of {value},"
-    return f"A released value will be off by {most} {shown}{what} on average; `tidegate plan` says what would help."
+    return f"Expected error: {most} {shown}{what} per value; `tidegate plan` says what would help."
 
 
 def _check_columns(

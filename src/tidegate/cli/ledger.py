@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from tidegate.cli import copies
+from tidegate.cli import backup
+from tidegate.cli.ledger_argument import Target, check_target
 from tidegate.cli.options import SETTINGS, Machine
 from tidegate.cli.tables import facts_table, gauge, plain_table
-from tidegate.cli.targets import Target, check_target
 
 SHOW_EXAMPLE = "Example: tidegate ledger show tidegate.ledger"
 VERIFY_EXAMPLE = "Example: tidegate ledger verify tidegate.ledger"
@@ -24,10 +24,10 @@ app = typer.Typer(
 )
 
 
-app.command("backup", epilog=copies.BACKUP_EXAMPLE)(copies.backup)
-app.command("restore", epilog=copies.RESTORE_EXAMPLE)(copies.restore)
-app.command("head", epilog=copies.HEAD_EXAMPLE)(copies.head)
-app.command("prune", epilog=copies.PRUNE_EXAMPLE)(copies.prune)
+app.command("backup", epilog=backup.BACKUP_EXAMPLE)(backup.backup)
+app.command("restore", epilog=backup.RESTORE_EXAMPLE)(backup.restore)
+app.command("head", epilog=backup.HEAD_EXAMPLE)(backup.head)
+app.command("prune", epilog=backup.PRUNE_EXAMPLE)(backup.prune)
 
 
 @app.command("show", epilog=SHOW_EXAMPLE)
@@ -60,8 +60,8 @@ def verify(
     head: Annotated[
         list[str] | None,
         typer.Option(
-            help="A head kept outside: a receipt, a published head, or what `ledger head` printed. A ledger that does "
-            "not have that commit has forgotten something."
+            help="A head kept outside: a receipt, a published head, or what `ledger head` printed. A ledger "
+            "without that commit is an older copy."
         ),
     ] = None,
     archive: Annotated[
@@ -78,7 +78,7 @@ def verify(
     from tidegate.cli.progress import stages
     from tidegate.errors import TidegateError
     from tidegate.pipeline.backup import verify_log
-    from tidegate.pipeline.heads import check_heads, read_head
+    from tidegate.pipeline.log_heads import check_heads, read_head
     from tidegate.pipeline.logs import LogReader
 
     check_target(ledger)

@@ -104,7 +104,7 @@ def plan(
         return
     wanted = None if target is None else read_target(target)
     common: dict[str, Any] = {"epsilon": epsilon, "max_change": max_change, "adjacency": adjacency}
-    policy: Policy = WEvent(w=window, **common) if window != 1 else Event(**common)
+    policy: Policy = WEvent(window=window, **common) if window != 1 else Event(**common)
     if config is not None:
         settings = read_settings(config, query)
         policy, columns, season = settings.policy, settings.columns, settings.season

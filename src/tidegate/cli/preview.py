@@ -46,12 +46,12 @@ def preview(
     import tempfile
 
     from tidegate.config import read_queries
-    from tidegate.config.places import check_output
+    from tidegate.config.file_conflicts import check_output
     from tidegate.config.queries import Queries, read_query
     from tidegate.errors import InvalidParameter
     from tidegate.plan.predict import number
     from tidegate.report.accuracy import likely_level
-    from tidegate.sinks.files import check_report
+    from tidegate.sinks.file_writing import check_report
 
     queries = stream = read_queries(config)
     if query is not None or queries.first.edition:  # editions of a step show the same numbers several times

@@ -1,6 +1,6 @@
 """The reference of all commands, written from the commands themselves.
 
-``python -m tidegate.cli.reference docs/reference/cli.md`` writes it anew.
+``python -m tidegate.cli.reference docs/reference/cli.md`` writes it again.
 """
 
 from __future__ import annotations

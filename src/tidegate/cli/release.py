@@ -34,7 +34,7 @@ EXAMPLE = "Example: tidegate release tidegate.toml --report report.html"
 def release(
     config: Annotated[Path, typer.Argument(help="The configuration, as `tidegate init` writes it.")],
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on as events arrive; steps close by the public clock.")
+        bool, typer.Option("--follow", help="Continue as events arrive; steps close by the public clock.")
     ] = False,
     until: Annotated[
         str | None,
@@ -60,10 +60,10 @@ def release(
         bool,
         typer.Option("--compare-truth", help="Show true errors in the report, which then must stay inside."),
     ] = False,
-    begin_anew: Annotated[
+    new_stream: Annotated[
         bool,
         typer.Option(
-            "--begin-anew",
+            "--new-stream",
             help="Begin a second stream where the sink has releases of an earlier one: a second budget is spent.",
         ),
     ] = False,
@@ -76,7 +76,7 @@ def release(
     ] = False,
     as_json: Machine = False,
 ) -> None:
-    """Release the stream of a configuration, and go on where an earlier start was stopped.
+    """Release the stream of a configuration, and resume where an earlier start stopped.
 
     Every block of steps is committed to the ledger, with its charges, the mechanism's state and the position in the
     source, before anything of it reaches the sink. Start the same command again after a crash, a full disk or a reboot:
@@ -120,7 +120,7 @@ def release(
         report=report,
         table=table,
         compare_truth=compare_truth,
-        begin_anew=begin_anew,
+        new_stream=new_stream,
         backfill=backfill,
         once=until is not None,
     )
@@ -146,11 +146,11 @@ def release(
 
 def _check_outputs(queries: Queries, report: Path | None, card: Path | None, table: Path | None) -> None:
     """Refuse reports, cards and tables that would replace anything else, before anything is charged."""
-    from tidegate.config.places import check_output
+    from tidegate.config.file_conflicts import check_output
     from tidegate.errors import InvalidParameter
     from tidegate.report.card import check_card
     from tidegate.report.numbers import check_table
-    from tidegate.sinks.files import check_report
+    from tidegate.sinks.file_writing import check_report
 
     outputs = (("report", report, check_report), ("card", card, check_card), ("table", table, check_table))
     seen: dict[Path, str] = {}
@@ -171,56 +171,58 @@ def run_release(
     report: Path | None = None,
     table: Path | None = None,
     compare_truth: bool = False,
-    begin_anew: bool = False,
+    new_stream: bool = False,
     backfill: bool = False,
     once: bool = False,
 ) -> dict[str, Any]:
     """Drive the stream to the end of its input, or until it is interrupted; returns what there is to say."""
-    from tidegate.cli.live import watching
+    from tidegate.cli.live_view import observing
     from tidegate.ingest import PublicClock
     from tidegate.pipeline import open_pipeline
-    from tidegate.pipeline.status import Heartbeat, Pulse
+    from tidegate.pipeline.status import Heartbeat, StatusReporter
     from tidegate.system import system_notice
 
     with (
-        watching(queries, live=live, quiet=quiet) as watcher,
-        watcher.of(Pulse(queries.first, live=live)) as pulse,
+        observing(queries, live=live, quiet=quiet) as observer,
+        observer.of(StatusReporter(queries.first, live=live)) as reporter,
     ):
-        watcher.stage("opening the ledger")
+        observer.stage("opening the ledger")
         with open_pipeline(
-            queries, follow=live, observers=watcher.each, new_stream=begin_anew, backfill=backfill
+            queries, follow=live, observers=observer.each, new_stream=new_stream, backfill=backfill
         ) as pipeline:
             before = pipeline.step
             if system_notice():
-                watcher.say(system_notice())
-            if begin_anew:
-                watcher.say(f"begun anew: {pipeline.together or UNKNOWN_COST}.")
-            watcher.stage("waiting for the first step to close" if live else "reading and checking the input")
-            watcher.begin(pipeline)
+                observer.say(system_notice())
+            if new_stream:
+                observer.say(f"a new stream begins: {pipeline.together or UNKNOWN_COST}.")
+            observer.stage(
+                "waiting for the first step to close" if live else "reading and checking the input"
+            )
+            observer.begin(pipeline)
             heart = Heartbeat(PublicClock())
             intake = queries.open(pipeline.position, follow=live, once=once, clock=heart)
-            intake.source.tell = watcher.say
-            pulse.watch(heart, intake.source)
+            intake.source.tell = observer.say
+            reporter.watch(heart, intake.source)
             try:
-                with stopped_by_signals(intake, live=live) as stopped, told_of_waiting(intake, watcher):
+                with stopped_by_signals(intake, live=live) as stopped, told_of_waiting(intake, observer):
                     pipeline.drive(intake)
-                    pulse.closing()
-                    watcher.stage("finishing")
+                    reporter.closing()
+                    observer.stage("finishing")
                     pipeline.finish(stopped)
             finally:
                 intake.close()
-            watcher.stage("checking the ledger")
+            observer.stage("checking the ledger")
             done = _summary(pipeline, before, *pipeline.check())
             released = [pipeline.released[part.name] for part in queries.parts]
             if report is not None:
-                watcher.stage("writing the report")
+                observer.stage("writing the report")
                 from tidegate.report.report import write_report
 
                 verification = pipeline.verify()  # a report is about all steps
                 write_report(report, released, verification, compare_truth=compare_truth)
                 done |= {"ledger": str(verification), "ledger_ok": verification.ok, "report": str(report)}
             if table is not None:
-                watcher.stage("writing the table")
+                observer.stage("writing the table")
                 from tidegate.report.numbers import write_table
                 from tidegate.report.report import released_numbers
 
@@ -257,7 +259,7 @@ def stopped_by_signals(intake: Intake, *, live: bool) -> Iterator[threading.Even
 
 
 @contextmanager
-def told_of_waiting(intake: Intake, watcher: Any) -> Iterator[None]:
+def told_of_waiting(intake: Intake, observer: Any) -> Iterator[None]:
     """Say so, once, when the source's broker does not answer."""
     source = intake.source
     if not source.status:
@@ -274,10 +276,12 @@ def told_of_waiting(intake: Intake, watcher: Any) -> Iterator[None]:
                 told = True
                 why = source.trouble()
                 reason = f" ({why})" if why else ""
-                watcher.waiting(f"{source.status}{reason}; nothing is lost, and steps close when it answers.")
+                observer.waiting(
+                    f"{source.status}{reason}; nothing is lost, and steps close when it answers."
+                )
             elif told and not silent:
                 told = False
-                watcher.waiting("")
+                observer.waiting("")
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()

@@ -28,7 +28,7 @@ class _FilesOrToken(TyperGroup):
     """``serve stream.toml`` is short for ``serve run stream.toml``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the word in where a file or an option stands in its place."""
+        """Put the word in where a file or an option is in its place."""
         if args and args[0] not in (*self.commands, "--help", "-h"):
             args = ["run", *args]
         return list(super().parse_args(ctx, args))

@@ -68,7 +68,7 @@ def _checked(
     from dataclasses import replace
 
     from tidegate.core.errors import LogDamaged
-    from tidegate.pipeline.published import Seen, check_published
+    from tidegate.pipeline.public_account import Seen, check_published
 
     found: list[tuple[str, dict[str, Any]]] = []
     chain: list[Seen] = []  # the charges that the queries before have, without their releases
@@ -100,11 +100,11 @@ def _checked(
 
 
 def _say(found: list[tuple[str, dict[str, Any]]], several: bool) -> None:
-    before = {0: "first check of this account", 1: "goes on from the head seen before"}
+    before = {0: "first check of this account", 1: "continues from the head seen before"}
     for base, facts in found:
         seen = facts["earlier_heads"]
         typer.echo(f"{base.rpartition('/')[2]}: {facts['verdict']}" if several else facts["verdict"])
-        typer.echo(before.get(seen, f"goes on from all {seen} heads seen before"))
+        typer.echo(before.get(seen, f"continues from all {seen} heads seen before"))
         typer.echo(f"signed by {facts['key']} at {facts['signed_at']}")
 
 

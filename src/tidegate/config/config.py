@@ -25,7 +25,7 @@ from tidegate.config.keys import (
 )
 from tidegate.config.secrets import expanded
 from tidegate.config.withhold import Withhold
-from tidegate.ingest import Intake, Query, Schema, Several, Steps, open_source
+from tidegate.ingest import CombinedQuery, Intake, Query, Schema, Steps, open_source
 from tidegate.ingest.editions import EditionsIntake
 from tidegate.ingest.query import MISSING
 from tidegate.mechanisms import Mechanism
@@ -124,7 +124,7 @@ class Config:
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What is promised of this stream: the mechanism's guarantee, with what this input takes for granted."""
+        """What is promised of this stream: the mechanism's guarantee, with what this input assumes."""
         found = self.mechanism.guarantee
         assumptions = list(found.assumptions)
         if self.query.aggregate == "given":
@@ -190,7 +190,7 @@ class Config:
         follow: bool | None = None,
         clock: Callable[[], float] | None = None,
         once: bool = False,
-        counted: Query | Several | None = None,
+        counted: Query | CombinedQuery | None = None,
         earlier: Sequence[Steps] = (),
     ) -> Intake:
         """The intake of this stream, from the beginning or from a committed position; `once` as in :class:`Intake`.
@@ -230,8 +230,11 @@ class Config:
     def describe(self) -> dict[str, Any]:
         """What must not change while a stream runs, as JSON."""
         edition = {"edition": self.edition} if self.edition else {}  # a stream of an earlier version has none
+        # the account's window does not tell it: units may count longer and be protected for less time
+        window = {"window": self.window} if self.trailing else {}
         return {
             **edition,
+            **window,
             "steps": self.steps.describe(),
             "query": self.query.describe(),
             "unit": self.schema.unit,

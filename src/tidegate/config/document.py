@@ -171,9 +171,10 @@ Answers are made from the committed releases only. So they cost nothing, may be 
 and are the same however often a stream is killed. Where one was changed, its earlier file is set aside under another
 name. At a start an answer is computed again from the first release on.
 
-Intervals: where a release is the truth and independent noise of a known size (`Uniform` and others), that of a sum or a
-mean follows from the sizes; elsewhere half widths are added up, which is too wide where errors do not all have the same
-sign. Those of `top` hold for all columns at once.
+Intervals: those of sums and means know how the errors of their steps go together: noise of their own and the scatter of
+counts add up as variances, noise that steps repeat and a level that is followed late add up as they are. A later word on
+a step says nothing of that; from then on half widths are added up, which is too wide. Those of `top` hold for all columns
+at once. A forecast's is as wide as nine of ten earlier ones were off, and wider by what releases hide.
 
 What one query releases over what another does, for example the mean receipt of the last day:
 

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.clock.durations import seconds
-from tidegate.config.answers import read_answers
+from tidegate.config.answer_reader import read_answers
 from tidegate.config.config import Config, fingerprint_of
 from tidegate.config.errors import ConfigError
+from tidegate.config.file_conflicts import check_places
 from tidegate.config.keys import EditionsKeys, ListedQueryKeys, ProtectKeys, QueryKeys, SinkKeys, StepsKeys
-from tidegate.config.places import check_places
 from tidegate.config.reader import FileReader, one_of, read_config, read_text
 from tidegate.errors import InvalidParameter
 from tidegate.exact import exact, positive, show
-from tidegate.ingest import Intake, Query, Several
+from tidegate.ingest import CombinedQuery, Intake, Query
 from tidegate.policy import Policy
 from tidegate.servers.kafka import is_topic
 from tidegate.servers.postgres import is_table
@@ -69,7 +69,7 @@ class Queries:
     def editions(self) -> list[list[Config]]:
         """The parts of each edition of a step, in the order in which they are released; one where there are none.
 
-        Each by the names of its queries: rows that are put away must be understood when the file has another order.
+        Each by the names of its queries: rows that are stored must be understood when the file has another order.
         """
         found: dict[int, list[Config]] = {}
         for part in sorted(self.parts, key=lambda part: part.name.removesuffix(part.edition)):
@@ -169,11 +169,11 @@ class Queries:
         )
 
     @property
-    def counted(self) -> Query | Several:
+    def counted(self) -> Query | CombinedQuery:
         """What the source is read for: the only query, or all of them."""
         if not self.listed:
             return self.first.query
-        return Several(tuple((part.schema, part.query) for part in self.editions[-1]))
+        return CombinedQuery(tuple((part.schema, part.query) for part in self.editions[-1]))
 
 
 def _read_from(part: Config) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from zoneinfo import ZoneInfo
 
 from tidegate.config.config import Config
 from tidegate.config.errors import ConfigError
-from tidegate.config.exceptions import DECAYS, NO_STREAMS, REFUSED, TABLES, policy_of_a_block
 from tidegate.config.keys import (
     OPEN,
     REPEATED,
@@ -29,12 +28,13 @@ from tidegate.config.keys import (
     required,
 )
 from tidegate.config.secrets import holds_secret
+from tidegate.config.unsupported import DECAYS, NO_STREAMS, REFUSED, TABLES, policy_of_a_block
 from tidegate.config.withhold import read_withhold
 from tidegate.errors import InvalidInput, InvalidParameter, TidegateError
 from tidegate.exact import exact, whole
 from tidegate.ingest import Columns, Intervals, Query, Schema, Steps
 from tidegate.ingest.columns import MOST
-from tidegate.ingest.learning import LARGEST_VALUE, Learning, Learnt
+from tidegate.ingest.learned_clip import LARGEST_VALUE, Learning, Learnt
 from tidegate.ingest.levels import LEAVES, NODES, Levels, better_measured, hierarchy_of, read_links
 from tidegate.ingest.lookup import Lookup, read_lookup
 from tidegate.ingest.quantiles import METHODS, Range, best_method, parts_over, tree_over
@@ -56,11 +56,11 @@ LARGEST_FILE = 256 * 2**20
 DATA = {".csv", ".parquet", ".jsonl", ".ndjson"}  # what is given by mistake
 _GIVEN_BY_OTHERS = {"policy", "columns", "grid", "rounding"}  # a mechanism gets these from the other sections
 # names of parameters that are spelt differently in the file
-_SPELT = {"w": "window", "names": "columns"}
+_SPELT = {"names": "columns"}
 
 
 class Pointed(str):
-    """A number with a point, as it stands in the file."""
+    """A number with a point, as it is in the file."""
 
 
 def read_config(path: str | Path, *, follow: bool = False) -> Config:
@@ -137,7 +137,7 @@ def parse_config(text: str, path: str | Path = "tidegate.toml", *, follow: bool 
     ... '''
 
     >>> config = parse_config(text)
-    >>> config.policy.w, config.query.aggregate
+    >>> config.policy.window, config.query.aggregate
     (24, 'count')
     """
     return FileReader(text, Path(path), follow).read()
@@ -212,8 +212,8 @@ class FileReader:
 
     def interpret(self, found: dict[str, Any]) -> Config:
         """A configuration with one query."""
-        from tidegate.config.answers import read_answers
-        from tidegate.config.places import check_places
+        from tidegate.config.answer_reader import read_answers
+        from tidegate.config.file_conflicts import check_places
 
         config = self.build(*self.sections(found))
         config = replace(config, answers=read_answers(self, found, config))
@@ -335,7 +335,7 @@ class FileReader:
         if clock.count is None and not live:
             raise self.fail(
                 "a finite input needs the key 'count', because the last event must not decide where the "
-                "stream ends; write for example count = 168, or follow = true in [source] if it goes on.",
+                "stream ends; write for example count = 168, or follow = true in [source] if it continues.",
                 "steps",
             )
         query = self.make("query", lambda: _query(query_keys, self.path.parent, steps))
@@ -419,7 +419,7 @@ class FileReader:
             return build()
         except InvalidParameter as error:
             name = _SPELT.get(error.name, error.name)
-            # the sentence speaks of the key that stands in the file
+            # the sentence speaks of the key that is in the file
             words = re.sub(rf"\b{re.escape(error.name)}(?==| must\b)", name, str(error))
             raise self.fail(words, section, name) from None
         except (OverflowError, MemoryError):
@@ -522,7 +522,7 @@ class FileReader:
         if keys.policy == "w-event":
             if keys.window is None:
                 raise InvalidParameter("window", None, "given for w-event", "write for example window = 24")
-            return WEvent(w=steps.window("window", keys.window) + self.trailing(steps), **common)
+            return WEvent(window=steps.window("window", keys.window) + self.trailing(steps), **common)
         if keys.policy == "event" and self.trailing(steps):
             raise InvalidParameter(
                 "policy",
@@ -806,8 +806,8 @@ def _query(keys: QueryKeys, folder: Path, steps: Steps) -> Query:
     elif keys.columns and levels is None:
         columns = Columns(keys.columns, keys.outside)
     found = {"columns": columns, "clip": clip or None, "learn": learn, "lookup": lookup, "levels": levels}
-    found["over"] = 1 if keys.over is None else steps.window("over", keys.over)
-    return Query(**_parameters(keys, Query) | found)  # which checks the number of bounds
+    over = 1 if keys.over is None else steps.window("over", keys.over)
+    return Query(**_parameters(keys, Query) | found | {"over": over})  # which checks the number of bounds
 
 
 def _range(keys: QueryKeys, lookup: Lookup | None) -> tuple[Range, Levels | None]:

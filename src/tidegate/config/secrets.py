@@ -42,7 +42,7 @@ def expanded(location: str, folder: Path) -> str:
     Parameters
     ----------
     location
-        As it stands in the configuration; what is no address stays as it is.
+        As it is in the configuration; what is no address stays as it is.
     folder
         Where relative paths start.
     """

@@ -70,7 +70,7 @@ class Output(NamedTuple):
     def check_shape(self, steps: int, outputs: int) -> None:
         """Raise where it does not have a row, and a charge, for every step."""
         each = (self.status, self.source, self.scale, self.units)
-        if self.values.shape != (steps, outputs) or any(part.shape != (steps,) for part in each):
+        if self.values.shape != (steps, outputs) or {part.shape for part in each} != {(steps,)}:
             raise ValueError("a mechanism must release, and charge, every step that it was given")
 
     def part(self, steps: slice) -> Output:
@@ -216,6 +216,9 @@ class Finishes(Protocol):
 @runtime_checkable
 class HandlesEvents(Protocol):
     """A mechanism with announced public events, for example an intrusion."""
+
+    def hears(self, name: str) -> bool:
+        """Whether an event of this name concerns it: a function of public configuration."""
 
     def event(self, state: State, name: str, step: int, noise: Draws) -> Charges | None:
         """Change the state. `step` is the one in progress, the next to be pushed.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from tidegate.core.scope import Scope
 from tidegate.core.values import Matrix, Reader, ValueReader
 from tidegate.intervals import History
 from tidegate.noise.entropy import Source
+from tidegate.releases import Releases
 
 INTEGER = np.dtype(np.int64)
 ACCOUNT_ARRAYS = 3  # that stand before the state of a query: total, spans, ordinals
@@ -39,8 +40,8 @@ class Query:
     """One statistic of a session: its mechanism, its account, its state."""
 
     __slots__ = (
-        "_packed", "account", "draws", "further", "history", "mechanism", "most_spans", "name", "reader", "released",
-        "scope", "silent_until", "state", "unit",
+        "account", "draws", "further", "history", "mechanism", "most_spans", "name", "names", "outputs", "packed",
+        "reader", "released", "scope", "silent_until", "state", "unit",
     )  # fmt: skip
 
     def __init__(self, name: str, mechanism: Mechanism, source: Source) -> None:
@@ -57,6 +58,8 @@ class Query:
             if isinstance(mechanism, Reads)
             else ValueReader(mechanism.columns, Fraction(mechanism.grid), mechanism.rounding, clamp)
         )
+        self.names: tuple[str, ...] | None = None  # of its columns, where they have some
+        self.outputs = mechanism.outputs
         self.unit = unit_of(mechanism)  # what a unit is worth
         self.most_spans = mechanism.most_spans
         self.further = further_arrays(mechanism)
@@ -64,9 +67,8 @@ class Query:
         self.scope: Scope
         self.silent_until = 0  # steps up to this one release nothing and cost nothing
         self.state: Any = ()
+        self.packed: arrays.Packed | None = None  # the piece of memory that the state lives in
         self.history: History | None = None  # gives releases their intervals
-        # a state, and the piece of memory that it lives in
-        self._packed: tuple[Any, arrays.Packed | None] = (None, None)
 
     @property
     def step(self) -> int:
@@ -81,15 +83,22 @@ class Query:
     def begin(self, scope: Scope, step: int) -> None:
         """Stand at a step, and begin with the first one that the scope reads."""
         self.scope, self.account.step, self.silent_until = scope, step, scope.first - 1
-        self.state = self.mechanism.begin(scope.first)
+        self.stand_on(self.mechanism.begin(scope.first))
         self.history = new_history(self.mechanism)
+
+    def stand_on(self, state: Any) -> None:
+        """Take over a state. Its arrays live in one piece of memory, so that a commit copies them at once."""
+        self.state, self.packed = state, None
+        if arrays.in_one_piece(state):
+            self.packed = arrays.Packed(list(arrays.flat(state)))
+            self.state = arrays.moved(state, iter(self.packed.arrays))
 
     def check_public(self, first: int, count: int) -> None:
         """Refuse what the next steps cost at least, before a random word is drawn."""
-        silent = self._silent(first, count)
-        charges = self.mechanism.public(self.state, first + silent, count - silent).after_silence(silent)
+        silent = self._silent(first, count) if first <= self.silent_until else 0
+        charges = self.mechanism.public(self.state, first + silent, count - silent)
         try:
-            self.account.check(charges)
+            self.account.check(charges.after_silence(silent) if silent else charges)
         except AccountRefused as error:
             raise error.of(f"query {self.name!r}", self.name) if self.name else error from None
 
@@ -108,8 +117,7 @@ class Query:
 
     def advance(self, rows: Matrix, first: int) -> Output:
         """Release the next steps, the first of which may be silent."""
-        self.pack()
-        silent = self._silent(first, len(rows))
+        silent = self._silent(first, len(rows)) if first <= self.silent_until else 0
         if not silent:
             return self.mechanism.advance(self.state, rows, first, self.draws)
         rest = self.mechanism.advance(self.state, rows[silent:], first + silent, self.draws)
@@ -129,7 +137,7 @@ class Query:
 
     def check_output(self, output: Output, count: int) -> None:
         """Raise where it is not what the mechanism has announced."""
-        output.check_shape(count, self.mechanism.outputs)
+        output.check_shape(count, self.outputs)
         if (len(output.more), len(output.revised)) != self.further:
             raise ValueError("a mechanism must release the arrays that it has named")
 
@@ -158,34 +166,23 @@ class Query:
             return False
         self.fall_silent()
         self.account.end_spans()
-        self.state = self.mechanism.begin(self.silent_until + 1)
+        self.stand_on(self.mechanism.begin(self.silent_until + 1))
         self.history = new_history(self.mechanism)
         return True
-
-    def pack(self) -> arrays.Packed | None:
-        """Let the arrays of a state live in one piece of memory, so that a commit copies them at once."""
-        known, packed = self._packed
-        if known is not self.state:
-            packed = None
-            if arrays.in_one_piece(self.state):
-                packed = arrays.Packed(list(arrays.flat(self.state)))
-                self.state = arrays.moved(self.state, iter(packed.arrays))
-            self._packed = self.state, packed
-        return packed
 
     def stands(self, checked: Checked | None = None, event: bool = False) -> Stands:
         """What a commit keeps of it, as it is or after charges or an event: a copy, which nobody changes."""
         fits = self.account.standing() if checked is None else checked
-        step, after = fits.charges.last, After(*fits[1:])
-        read = step + (step == self.step and (event or self.has_event))
-        return Stands(step, self.silent_until, read, self.most_spans, after, *self.stored(self.pack(), after))
+        step, after = fits.charges.first + len(fits.charges.units) - 1, After(*fits[1:])
+        read = step + (step == self.account.step and (event or self.has_event))
+        return Stands(step, self.silent_until, read, self.most_spans, after, *self.stored(after))
 
-    def stored(self, packed: arrays.Packed | None, after: After) -> tuple[int, bytes]:
+    def stored(self, after: After) -> tuple[int, bytes]:
         """How many arrays a commit keeps of it, and the encoded state; raises where the account has too many spans."""
         if len(after.live) > self.most_spans or len(after.ordinals) > self.most_spans:
             raise ValueError("more spans than the mechanism has named")  # never more laws than spans
-        if packed is not None:
-            return ACCOUNT_ARRAYS + len(packed.arrays), packed.stored()
+        if self.packed is not None:
+            return ACCOUNT_ARRAYS + len(self.packed.arrays), self.packed.stored()
         parts = list(arrays.flat(self.state))
         return ACCOUNT_ARRAYS + len(parts), arrays.encode(parts)
 
@@ -202,7 +199,8 @@ class Query:
             np.zeros((0, 2), dtype=np.int64),
             self.mechanism.begin(1),
         )
-        numbers, spans, ordinals, self.state = arrays.rebuilt(template, parts)
+        numbers, spans, ordinals, state = arrays.rebuilt(template, parts)
+        self.stand_on(state)
         total, ended = numbers.tolist()
         live = {(row[0], row[1]): Span(*row) for row in spans.tolist() if row[4]}
         largest = {law: ordinal for law, ordinal in ordinals.tolist() if ordinal >= 0}
@@ -264,6 +262,26 @@ def new_history(mechanism: Mechanism) -> History | None:
     """What gives its releases their intervals; None where it does not say how far values may be off."""
     fold = mechanism.intervals() if isinstance(mechanism, KnowsErrors) else None
     return None if fold is None else History(fold)
+
+
+def releases_by(
+    mechanism: Mechanism,
+    unit: Fraction,
+    first: int,
+    parts: Sequence[arrays.Array],
+    units: arrays.Array,
+    names: tuple[str, ...] | None = None,
+) -> Any:
+    """Releases from the arrays that a mechanism has released, and the units of their steps."""
+    values, status, source, scale, *further = parts
+    found = Releases(first, values, status, source, scale, units, unit)
+    attach = getattr(mechanism, "attach", None)
+    if attach is not None:
+        more, _ = further_arrays(mechanism)
+        found = attach(found, further[:more], further[more:])
+    if names is not None and found.values.shape[1] == len(names):
+        found.names = names
+    return found
 
 
 def further_arrays(mechanism: Mechanism) -> tuple[int, int]:

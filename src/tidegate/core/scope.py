@@ -90,8 +90,8 @@ def part_of(mechanism: Mechanism, share: Fraction) -> Mechanism:
     --------
     >>> import tidegate as tg
     >>> from tidegate.mechanisms.plain.uniform import Uniform
-    >>> part_of(Uniform(tg.WEvent(epsilon="1", w=3)), Fraction(1, 3)).policy
-    WEvent(epsilon='1/3', w=3)
+    >>> part_of(Uniform(tg.WEvent(epsilon="1", window=3)), Fraction(1, 3)).policy
+    WEvent(epsilon='1/3', window=3)
     """
     if share == 1:
         return mechanism

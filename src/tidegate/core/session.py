@@ -14,6 +14,7 @@ A refusal that depends on public numbers, or on the form of the input, comes bef
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import partial
 from hashlib import sha256
@@ -52,7 +53,7 @@ from tidegate.core.mechanism import (
     unit_of,
 )
 from tidegate.core.postgres_log import PostgresLog, is_url
-from tidegate.core.query import Query, Standing, Stands, further_arrays, new_history
+from tidegate.core.query import Query, Standing, Stands, new_history, releases_by
 from tidegate.core.scope import Amendment, Book, Scope, amended, begun, compare, described, divided
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.turns import REENTERED, Turns
@@ -60,7 +61,7 @@ from tidegate.core.values import Matrix, ValueReader
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import ExactLike, whole
 from tidegate.noise.entropy import Source, current
-from tidegate.releases import Release, Releases, Status
+from tidegate.releases import Release, Status
 
 BUSY = "a push of this session was interrupted, and what it made was not committed; open the log again."
 CLOSED = "this session is closed; open the log again."
@@ -95,17 +96,11 @@ class Pushed(NamedTuple):
         """The same as bytes."""
         return Written(encoded(self.charged), arrays.encode(self.released))
 
-    def check(self) -> None:
-        """Raise where it could not be encoded."""
+    def checked(self) -> Pushed:
+        """Itself; raises where it could not be encoded."""
         parts = [part for _, charges, _ in self.charged for part in charges[1:]]
         arrays.header(tuple([(part.dtype, part.shape) for part in (*parts, *self.released)]))
-
-    def copied(self) -> Pushed:
-        """Arrays for the caller, who may write to them."""
-        charged = [
-            (scope, Charges(each.first, each.units.copy()), count) for scope, each, count in self.charged
-        ]
-        return Pushed(charged, [part.copy() for part in self.released])
+        return self
 
 
 class Single(NamedTuple):
@@ -189,11 +184,6 @@ def read_again(content: Content) -> Pushed:
     return Pushed(_described_charges(charges), arrays.decode(releases))
 
 
-def _own(array: arrays.Array) -> arrays.Array:
-    """An array that is no part of another one, such as a state's."""
-    return array if array.base is None else array.copy()
-
-
 class Session:
     """The one writer of a log.
 
@@ -233,7 +223,7 @@ class Session:
     --------
     >>> import tidegate as tg
     >>> from tidegate.mechanisms.plain.uniform import Uniform
-    >>> with Session(Uniform(tg.WEvent(epsilon="1", w=24), columns=3)) as session:
+    >>> with Session(Uniform(tg.WEvent(epsilon="1", window=24), columns=3)) as session:
     ...     release = session.push([12, 0, 7])
     >>> release.values.shape, session.step
     ((3,), 1)
@@ -317,7 +307,9 @@ class Session:
             book = begun(description)
             for query, scope in zip(self._queries, book.alive, strict=True):
                 query.begin(scope, 0)
-            self._append(self._commit(OPENED, 1, 0, Written(book.encoded(), b""), b"", self._standing()))
+            self._append(
+                Commit(self._number, OPENED, 1, 0, Written(book.encoded(), b""), b"", self._standing())
+            )
             return
         kept = _kept(self._log, loaded)
         if description != kept.book.description and not amend:
@@ -358,13 +350,13 @@ class Session:
                 if isinstance(query.mechanism, Resumes):
                     query.mechanism.resume(query.state, query.step, query.account.recent())
             else:  # behind a halt there is none
-                query.state = query.mechanism.begin(query.silent_until + 1)
+                query.stand_on(query.mechanism.begin(query.silent_until + 1))
         self._remember(kept_queries)
         if amends:
             self._described = self._number
             text = Written(book.encoded(), b"")
             self._append(
-                self._commit(AMENDED, self.step + 1, self.step, text, self.position, self._standing())
+                Commit(self._number, AMENDED, self.step + 1, self.step, text, self.position, self._standing())
             )
         elif kept.loaded.secret is None or not kept.loaded.here:
             whole = kept.loaded.secret is not None  # else it is a backup, which has no state of any query
@@ -379,7 +371,8 @@ class Session:
                 [np.array([query.silent_until for query in self._queries], dtype=np.int64)]
             )
             self._append(
-                self._commit(
+                Commit(
+                    self._number,
                     RESTARTED,
                     self.step + 1,
                     self.step,
@@ -452,39 +445,36 @@ class Session:
             and self.step == single.account.step >= single.query.silent_until
         ):
             return self._push_one(single, single.read(values), position)
-        return self._push(
-            [(query, query.reader.row(part)) for query, part in self._parts(values)], step, position, 1
-        )
+        parts = [(self._queries[0], values)] if self._alone else self._parts(values)
+        return self._push([(query, query.reader.row(part)) for query, part in parts], step, position, True)
 
     def push_batch(self, values: Any, step: Steps = None, position: Position = None) -> Any:
         """Release several steps in one commit, of each query as many as are given; `step` is the first of them."""
-        return self._push(
-            [(query, query.reader.rows(part)) for query, part in self._parts(values)], step, position
-        )
+        parts = [(self._queries[0], values)] if self._alone else self._parts(values)
+        return self._push([(query, query.reader.rows(part)) for query, part in parts], step, position)
 
-    def _parts(self, values: Any) -> Iterator[tuple[Query, Any]]:
-        if self._alone:
-            yield self._queries[0], values
-            return
+    def _parts(self, values: Any) -> list[tuple[Query, Any]]:
+        """The values of each query, where there are several."""
         known = {query.name for query in self._queries}
         if not isinstance(values, Mapping) or not values or not known.issuperset(values):
             raise InvalidInput(
                 "values of several queries are a mapping from the names of some of them; name them."
             )
-        for query in self._queries:
-            if query.name in values:
-                yield query, values[query.name]
+        return [(query, values[query.name]) for query in self._queries if query.name in values]
 
     def _check_open(self) -> None:
         if self._closed:
             raise SessionClosed(self._closed)
 
     def _push(
-        self, rows: list[tuple[Query, Matrix]], step: Steps, position: Position, single: int | None = None
+        self, rows: list[tuple[Query, Matrix]], step: Steps, position: Position, single: bool = False
     ) -> Any:
         with self._turns.one():
             self._check_open()
-            pushes = [Push(query, matrix, _first(query, step)) for query, matrix in rows]
+            pushes = [
+                Push(query, matrix, query.account.step + 1 if step is None else _first(query, step))
+                for query, matrix in rows
+            ]
             if isinstance(step, Mapping) and not {push.query.name for push in pushes}.issuperset(step):
                 raise InvalidInput(
                     "a step was given for a query without values; name the same queries in both."
@@ -503,7 +493,7 @@ class Session:
             self.step, self.position = commit.last, place
             self._closed = ""
             self._attach_intervals(released, commit.content)
-            if single is not None:
+            if single:
                 released = {name: each[0] for name, each in released.items()}
             return released[""] if self._alone else released
 
@@ -523,15 +513,12 @@ class Session:
                 self._closed = BUSY
                 try:  # what is raised may tell of the data or of the noise, so nothing of it leaves
                     step, query = account.step + 1, single.query
-                    known, packed = query._packed
-                    if known is not query.state:
-                        packed = query.pack()
                     values, spans = single.measure(query.state, row, step, query.draws)
                     if values.shape != single.shape or values.dtype != FLOAT or values.base is not None:
                         raise ValueError("a mechanism must release every column, in a new array")
                     if spans:
                         after = account.check_next(units, spans)
-                    stored = query.stored(packed, after)
+                    stored = query.stored(after)
                     state = One(
                         single,
                         step,
@@ -567,31 +554,32 @@ class Session:
         """
         try:
             outputs = [query.advance(rows, first) for query, rows, first in pushes]
+            charged, leaving, checked, after, released = [], [], [], {}, {}
             for push, output in zip(pushes, outputs, strict=True):
                 push.query.check_output(output, len(push.rows))
-            checked = [
-                push.query.account.check(Charges(push.first, _own(output.units), _own(output.spans)))
-                for push, output in zip(pushes, outputs, strict=True)
-            ]
-            charged = [
-                (push.query.scope.number, fits.charges, push.query.released)
-                for push, fits in zip(pushes, checked, strict=True)
-            ]
-            content = Pushed(charged, [_own(part) for output in outputs for part in output.released])
-            after = {push.query.name: fits for push, fits in zip(pushes, checked, strict=True)}
-            commit = self._commit(
-                PUSHED, *self._moved(charged), self._ready(content), position, self._standing(after)
-            )
-            return commit, checked, self._released(content.copied())
+            for (query, _, first), output in zip(pushes, outputs, strict=True):
+                # an array that is a part of another one, such as a state's, is copied
+                units, spans, *parts = [
+                    part if part.base is None else part.copy()
+                    for part in (output.units, output.spans, *output.released)
+                ]
+                fits = query.account.check(Charges(first, units, spans))
+                checked.append(fits)
+                charged.append((query.scope.number, fits.charges, query.released))
+                leaving += parts
+                after[query.name] = fits
+                copies = [part.copy() for part in parts]  # for the caller, who may write to them
+                released[query.name] = releases_by(
+                    query.mechanism, query.unit, first, copies, units.copy(), query.names
+                )
+            made = Pushed(charged, leaving)
+            content: Content = made.encoded() if self._log.durable else made.checked()
+            begin = max(self.step + 1, min(push.first for push in pushes))
+            end = max([self.step, *[push.first + len(push.rows) - 1 for push in pushes]])
+            commit = Commit(self._number, PUSHED, begin, end, content, position, self._standing(after))
+            return commit, checked, released
         except Exception:
             return None
-
-    def _ready(self, content: Pushed) -> Content:
-        """What a push commits, after all that could fail: in a file bytes, in memory arrays that could be encoded."""
-        if self._log.durable:
-            return content.encoded()
-        content.check()
-        return content
 
     def _moved(self, charged: Charged) -> tuple[int, int]:
         """The first and the last step by which charges move the session; none where all are of earlier steps."""
@@ -633,14 +621,9 @@ class Session:
                 query.account.apply(fits)
             for query in self._queries:  # also those that were not pushed: nothing of any state is stored
                 query.fall_silent()
-            return self._commit(HALTED, first, last, content, position, self._no_standing()), charged
+            return Commit(self._number, HALTED, first, last, content, position, self._no_standing()), charged
         except Exception:
             return None
-
-    def _commit(
-        self, kind: int, first: int, last: int, content: Content, position: bytes, state: Standing
-    ) -> Commit:
-        return Commit(self._number, kind, first, last, content, position, state)
 
     def _append(self, commit: Commit) -> None:
         """Write a commit behind the last one."""
@@ -673,11 +656,9 @@ class Session:
             own = [next(parts) for _ in range(count)]
             if scope in known:
                 query = known[scope]
-                made = _releases(query.mechanism, query.unit, charges.first, own, charges.units)
-                names = getattr(query.reader, "names", None)
-                if names is not None and made.values.shape[1] == len(names):
-                    made.names = names
-                found[query.name] = made
+                found[query.name] = releases_by(
+                    query.mechanism, query.unit, charges.first, own, charges.units, query.names
+                )
         return found
 
     def _again(self, query: Query, content: Content) -> Any:
@@ -720,16 +701,25 @@ class Session:
     def event(self, name: str) -> None:
         """Tell all queries of a public event, for example "intrusion": one commit, with what it costs.
 
-        What it costs is charged to the step in progress, the next one of each query.
+        What it costs is charged to the step in progress, the next one of each query. An event that no query knows is
+        refused, and the session stays open.
         """
-        told = str(name).encode()
+        told = _name_of_event(name)
         with self._turns.one():
             self._check_open()
-            handling = [query for query in self._queries if isinstance(query.mechanism, HandlesEvents)]
+            handling = [
+                query
+                for query in self._queries
+                if isinstance(query.mechanism, HandlesEvents) and query.mechanism.hears(name)
+            ]
+            if not handling:
+                raise InvalidInput(
+                    "no query of this session hears of this event; name one that a mechanism knows."
+                )
             for query in handling:
                 query.check_step()
             self._closed = BUSY
-            made = self._event_made(handling, str(name), told)
+            made = self._event_made(handling, name, told)
             if made is None:
                 self._halt([(query, query.step + 1, 1) for query in handling], self.position)
             commit, units = made
@@ -755,7 +745,7 @@ class Session:
             ) + arrays.encode([np.frombuffer(told, dtype=np.int8)])
             state = self._standing(events=dict(zip([query.name for query in handling], units, strict=True)))
             content = Written(charges, b"")
-            return self._commit(EVENT, self.step + 1, self.step, content, self.position, state), units
+            return Commit(self._number, EVENT, self.step + 1, self.step, content, self.position, state), units
         except Exception:
             return None
 
@@ -784,7 +774,7 @@ class Session:
     def _last(self, content: Written) -> Commit:
         """The last commit: no state."""
         first = self.step + 1
-        return self._commit(FINISHED, first, self.step, content, self.position, self._no_standing())
+        return Commit(self._number, FINISHED, first, self.step, content, self.position, self._no_standing())
 
     def _finish_made(self) -> tuple[Commit, dict[str, Any]] | None:
         """The last commit, and what is returned after it; None where anything failed: that is never retried."""
@@ -871,8 +861,8 @@ def plan_amendment(
     >>> from tidegate.mechanisms.plain.uniform import Uniform
     >>> from tidegate.core.log import MemoryLog
     >>> log = MemoryLog()
-    >>> _ = Session(Uniform(tg.WEvent(epsilon="1", w=24)), log).push_batch([[1], [2]])
-    >>> plan_amendment(Uniform(tg.WEvent(epsilon="1/2", w=24)), log)
+    >>> _ = Session(Uniform(tg.WEvent(epsilon="1", window=24)), log).push_batch([[1], [2]])
+    >>> plan_amendment(Uniform(tg.WEvent(epsilon="1/2", window=24)), log)
     Amendment(unchanged=(), begun={'': 26}, ended=())
     """
     _, description = _configured(queries, shares, current(), about, names)
@@ -918,16 +908,17 @@ def _named_columns(queries: list[Query], names: Names, alone: bool) -> dict[str,
         )
         raise InvalidParameter("names", names, wanted, 'write for example names=["north", "south"]')
     given = names if isinstance(names, Mapping) else {"": names}
-    known, found = {query.name: query.reader for query in queries}, dict[str, tuple[str, ...]]()
+    known, found = {query.name: query for query in queries}, dict[str, tuple[str, ...]]()
     for name, columns in given.items():
-        reader = known.get(name)
-        if not isinstance(reader, ValueReader):
+        query = known.get(name)
+        reader = None if query is None else query.reader
+        if query is None or not isinstance(reader, ValueReader):
             raise InvalidParameter("names", name, "of queries that read columns", "name one of this session")
         own = tuple(columns) if isinstance(columns, Iterable) and not isinstance(columns, str) else ()
         if not len(own) == len(set(own)) == reader.columns or not all(isinstance(each, str) for each in own):
             wanted = f"{reader.columns} different names, one a column"
             raise InvalidParameter("names", columns, wanted, "give as many, in the order of the columns")
-        reader.names = found[name] = own
+        reader.names = query.names = found[name] = own
     return found
 
 
@@ -1012,14 +1003,12 @@ def _as_bytes(position: bytes | str | int) -> bytes:
     return position if isinstance(position, bytes) else str(position).encode()
 
 
-def _releases(
-    mechanism: Mechanism, unit: Fraction, first: int, parts: Sequence[arrays.Array], units: arrays.Array
-) -> Any:
-    values, status, source, scale, *further = parts
-    found = Releases(first, values, status, source, scale, units, unit)
-    attach = getattr(mechanism, "attach", None)
-    more = further_arrays(mechanism)[0]
-    return found if attach is None else attach(found, further[:more], further[more:])
+def _name_of_event(name: object) -> bytes:
+    """As a row has it."""
+    with suppress(UnicodeEncodeError):
+        if isinstance(name, str):
+            return name.encode()
+    raise InvalidInput("the name of an event must be text; write for example intrusion.")
 
 
 def releases_of(row: Row, queries: Mapping[int, tuple[str, Mechanism]]) -> dict[str, Any] | None:
@@ -1048,7 +1037,7 @@ def releases_of(row: Row, queries: Mapping[int, tuple[str, Mechanism]]) -> dict[
         own = [next(parts) for _ in range(count)]
         if scope in queries:
             name, mechanism = queries[scope]
-            found[name] = _releases(mechanism, unit_of(mechanism), charges.first, own, charges.units)
+            found[name] = releases_by(mechanism, unit_of(mechanism), charges.first, own, charges.units)
     return found or None
 
 
@@ -1068,7 +1057,7 @@ def open(
     --------
     >>> import tempfile, tidegate as tg
     >>> from tidegate.mechanisms.plain.uniform import Uniform
-    >>> mechanism = Uniform(tg.WEvent(epsilon="1", w=24))
+    >>> mechanism = Uniform(tg.WEvent(epsilon="1", window=24))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for count in (12, 7):  # two processes, one after the other
     ...         with tg.open(mechanism, f"{folder}/visits.ledger") as session:

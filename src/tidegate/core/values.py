@@ -80,7 +80,8 @@ class ValueReader:
 
     def row(self, values: Any) -> Matrix:
         """One step, as a matrix of one row."""
-        array = self._numbers(self._in_order(values, True))
+        given = values if isinstance(values, np.ndarray | list) else self._in_order(values, True)
+        array = self._numbers(given)
         if array.ndim == 0 and self.columns == 1:
             array = array.reshape(1)
         if array.shape != (self.columns,):
@@ -98,7 +99,8 @@ class ValueReader:
 
     def rows(self, values: Any) -> Matrix:
         """Several steps."""
-        array = self._numbers(self._in_order(values))
+        given = values if isinstance(values, np.ndarray | list) else self._in_order(values)
+        array = self._numbers(given)
         if array.ndim == 1 and self.columns == 1:
             array = array[:, np.newaxis]
         if array.ndim != 2 or array.shape[1] != self.columns:
@@ -113,7 +115,7 @@ class ValueReader:
 
         Names are never learnt from what is pushed: data would decide how later data are read.
         """
-        given = None if isinstance(values, np.ndarray | list) else frames.names_of(values, one)
+        given = frames.names_of(values, one)
         if given is None:
             return values
         if self.names is None:
@@ -136,14 +138,10 @@ class ValueReader:
         return array
 
     def _on_grid(self, array: npt.NDArray[Any]) -> Matrix:
-        if not self.missing or array.dtype.kind != "f":
-            return self._present(array)
-        gaps = np.isnan(array)
-        units = self._present(np.where(gaps, 0.0, array))
-        units[gaps] = MISSING
-        return units
-
-    def _present(self, array: npt.NDArray[Any]) -> Matrix:
+        if self.missing and array.dtype.kind == "f" and (gaps := np.isnan(array)).any():
+            units = self._on_grid(np.where(gaps, 0.0, array))
+            units[gaps] = MISSING
+            return units
         if self.clamp is not None:
             return saturated(array, self.clamp, Fraction(1, self._per_one))
         if array.dtype.kind in "bui":

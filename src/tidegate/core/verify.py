@@ -172,7 +172,7 @@ def verify(rows: Iterable[Row]) -> Verification:
     >>> from tidegate.core.log import MemoryLog
     >>> from tidegate.core.session import Session
     >>> log = MemoryLog()
-    >>> _ = Session(Uniform(tg.WEvent(epsilon="1", w=3)), log).push_batch([5, 0, 7, 2])
+    >>> _ = Session(Uniform(tg.WEvent(epsilon="1", window=3)), log).push_batch([5, 0, 7, 2])
     >>> print(verify(log.rows()))
     every hash, account, share and silent step of 2 commits agrees (1 opened, 1 pushed, 1 scopes); the last step is 4.
     """

@@ -55,7 +55,7 @@ class StepBlock:
     grid
         The public grid.
     position
-        What to commit together with these steps, and to hand to a new intake to go on after them. JSON.
+        What to commit together with these steps, and to hand to a new intake to continue after them. JSON.
     missing
         None, or which cells have no reading (:meth:`filled`).
     later
@@ -155,7 +155,7 @@ class Cutter:
         self._waiting: list[StepBlock] = []
 
     def add(self, piece: StepBlock) -> Iterator[StepBlock]:
-        """Take the next steps; hand out the blocks that they complete, with the position of the piece."""
+        """Take the next steps; deliver the blocks that they complete, with the position of the piece."""
         begin = 0
         while begin < len(piece):
             step = piece.first_step + begin

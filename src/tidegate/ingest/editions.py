@@ -1,6 +1,6 @@
 """Editions of a step: released early with what has arrived, and again when devices that report late have done so.
 
-All of them close by the public clock. Records are held until the last edition of their step is handed out; the earlier
+All of them close by the public clock. Records are held until the last edition of their step is delivered; the earlier
 ones count what is there by then and take nothing away. So each edition is what a stream of its own with that lateness
 would release, and each bounds the contributions of a unit by itself.
 """
@@ -16,8 +16,8 @@ import polars as pl
 from tidegate.clock.steps import Steps
 from tidegate.ingest.aggregate import Matrix
 from tidegate.ingest.blocks import Cutter, StepBlock, block_steps
-from tidegate.ingest.held import Held, Rows
 from tidegate.ingest.intake import Intake
+from tidegate.ingest.pending_rows import PendingRows, Rows
 from tidegate.ingest.sources.source import EventBatch, Position
 
 
@@ -47,7 +47,7 @@ class Edition:
 
 
 class EditionsIntake(Intake):
-    """An intake that hands out every step several times; see :class:`Intake`, whose clock is that of the last edition.
+    """An intake that delivers every step several times; see :class:`Intake`, whose clock is that of the last edition.
 
     A finite input has arrived as a whole, and so has what a stream finds that was away for long: then all editions
     of a step count the same records, each with noise of its own.
@@ -79,7 +79,7 @@ class EditionsIntake(Intake):
         waiting = [edition.due for edition in self.earlier if edition.next_step <= self._end]
         return min([super()._due(), *waiting])
 
-    def _close(self, held: Held, now: float, end: int, after: Position | None) -> Iterator[StepBlock]:
+    def _close(self, held: PendingRows, now: float, end: int, after: Position | None) -> Iterator[StepBlock]:
         """All steps that are due, in the order in which the clock has closed them, however late it is."""
         waiting: list[tuple[Edition, int, Iterator[StepBlock]]] = []
         for edition in self.earlier:

@@ -14,21 +14,21 @@ import polars as pl
 from tidegate.clock.steps import MOVED, PublicClock, Steps
 from tidegate.errors import InvalidParameter
 from tidegate.exact import one_of
+from tidegate.ingest.active_units import longest_over, spread
 from tidegate.ingest.aggregate import Matrix
 from tidegate.ingest.arrays import never_decreases
 from tidegate.ingest.blocks import Cutter, StepBlock, block_steps
+from tidegate.ingest.checkpoint import Checkpoint, packed, unpacked
+from tidegate.ingest.combined_query import CombinedQuery, fill, needed, numeric, read_rows, step_vectors
 from tidegate.ingest.errors import TimeGoesBackwards
-from tidegate.ingest.held import Held
-from tidegate.ingest.keeping import Keeper, packed, unpacked
+from tidegate.ingest.pending_rows import PendingRows
 from tidegate.ingest.query import Query
 from tidegate.ingest.schema import Schema, TextUnits, UnitReader
-from tidegate.ingest.several import Several, fill, needed, numeric, read_rows, step_vectors
 from tidegate.ingest.sources.source import EventBatch, EventSource, Position
-from tidegate.ingest.spool import Spool
+from tidegate.ingest.step_buckets import Spool
 from tidegate.ingest.times import TimeReader
-from tidegate.ingest.trailing import longest_over, spread
 
-_FEW_ROWS = 2**16  # that may be put away before it is looked whether all of them are needed
+_FEW_ROWS = 2**16  # that may be stored before it is looked whether all of them are needed
 _LONGEST_WAIT = 0.25  # seconds after which a live source is asked again
 
 
@@ -41,7 +41,7 @@ class Intake:
         Where records come from.
     schema, steps, query
         Which columns they have, the public clock, and what is counted; the blocks of several queries hold the columns
-        of all side by side, and `Several.apart` takes them apart.
+        of all side by side, and `CombinedQuery.apart` takes them apart.
     position
         The position of the last block that was committed; by default the beginning.
     follow
@@ -54,7 +54,7 @@ class Intake:
     folder
         Where temporary files go.
     once
-        With `follow`: end as soon as everything that had arrived was read and the steps that had closed were handed out.
+        With `follow`: end as soon as everything that had arrived was read and the steps that had closed were delivered.
 
     A source that cannot be read twice (a broker, followed standard input) hands its records over to the `keeper`, which
     a durable stream sets: they are on disk before the source may forget them. Without one they are in memory only, and
@@ -64,7 +64,7 @@ class Intake:
     -------
     Records outside of the clock, late, from the future, without a unit, or beyond the bound of their unit
     are left out and counted in `dropped`, which is for the curator's eyes in a debugger: it is in no
-    position, message or log. A finite input is read once to check it before the first step is handed out, so
+    position, message or log. A finite input is read once to check it before the first step is delivered, so
     that a bad record refuses the whole input and does not cut a stream of releases short at a place that
     depends on it. Blocks end at public steps: how records are ordered, and in which pieces a source reads them, decides
     nothing that is seen.
@@ -91,7 +91,7 @@ class Intake:
         source: EventSource,
         schema: Schema,
         steps: Steps,
-        query: Query | Several,
+        query: Query | CombinedQuery,
         *,
         position: Position | None = None,
         follow: bool = False,
@@ -116,7 +116,7 @@ class Intake:
         self._from: Position | None = position["source"] if position else None
         self._times = TimeReader(schema.time_format, steps.zone)
         self._units = UnitReader()
-        self.keeper: Keeper | None = None  # set by whoever commits the steps
+        self.keeper: Checkpoint | None = None  # set by whoever commits the steps
         self.began: Callable[[Position], None] | None = None  # hears where a live source begins
         self._over = longest_over(query)
         self._kept_rows = 0
@@ -167,7 +167,7 @@ class Intake:
             yield from self._unordered()
 
     def _rehearsal(self) -> Intake:
-        """The same from here, to find missing and repeated readings before the first step is handed out."""
+        """The same from here, to find missing and repeated readings before the first step is delivered."""
         position = {"step": self.next_step - 1, "source": self._from}
         other = Intake(
             self.source,
@@ -260,8 +260,8 @@ class Intake:
     # live input ---------------------------------------------------------------------------------------------
 
     def _live(self) -> Iterator[StepBlock]:
-        held = Held(lambda rows, numbers: needed(self.query, rows, numbers))
-        self._take_up(held)
+        held = PendingRows(lambda rows, numbers: needed(self.query, rows, numbers))
+        self._restore(held)
         after: Position | None = self._from
         batches = self.source.batches(self._from, patience=self._patience)
         now = self.clock()
@@ -271,7 +271,7 @@ class Intake:
             rows, numbers = self._accept(batch, furthest=self._furthest())
             rows, numbers = held.add(rows, numbers, batch.before)
             if not self.source.repeatable:
-                self._put_away(held, rows, numbers, batch)
+                self._store(held, rows, numbers, batch)
             after = batch.after
             if batch.caught_up:
                 # as of before the batch was read: whatever had arrived by then is in
@@ -299,7 +299,7 @@ class Intake:
         if by:
             direction = "forward" if by > 0 else "back"
             self.source.tell(
-                f"the system's clock was set {direction} by {abs(by):,.0f} s; the steps of this stream go on by the "
+                f"the system's clock was set {direction} by {abs(by):,.0f} s; the steps of this stream continue by the "
                 "clock of its start, so start it again if the new time is right."
             )
         else:
@@ -312,8 +312,8 @@ class Intake:
             if self.began is not None:
                 self.began({"step": self.next_step - 1, "source": beginning})
 
-    def _take_up(self, held: Held) -> None:
-        """Hold again what was put away before this start."""
+    def _restore(self, held: PendingRows) -> None:
+        """Hold again what was stored before this start."""
         if self.keeper is None:
             self.source.begin("", ())
             return
@@ -325,7 +325,7 @@ class Intake:
         if not self.source.repeatable:
             self.source.begin(self.keeper.identity, self.keeper.arrivals())
 
-    def _put_away(self, held: Held, rows: pl.DataFrame, numbers: Matrix, batch: EventBatch) -> None:
+    def _store(self, held: PendingRows, rows: pl.DataFrame, numbers: Matrix, batch: EventBatch) -> None:
         """Put the rows of a batch away; from then on the source may forget them."""
         if self.keeper is not None and len(numbers):
             self.keeper.keep(list(packed(rows, numbers)), batch.arrivals)
@@ -357,7 +357,7 @@ class Intake:
         """When the next step closes."""
         return self.steps.boundary(self.next_step + 1) / 1e6 + self._lateness
 
-    def _close(self, held: Held, now: float, end: int, after: Position | None) -> Iterator[StepBlock]:
+    def _close(self, held: PendingRows, now: float, end: int, after: Position | None) -> Iterator[StepBlock]:
         """The steps that are closed by a moment, but none beyond the last one."""
         last = min(self.steps.closed_by(now), end)
         if last >= self.next_step:

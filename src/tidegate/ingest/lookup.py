@@ -27,7 +27,7 @@ class Lookup:
     Parameters
     ----------
     keys
-        What stands in the records, each once.
+        What is in the records, each once.
     groups
         The group of each key.
 

@@ -15,7 +15,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, positive, show, whole
 from tidegate.ingest.columns import OTHER, Columns, Intervals
 from tidegate.ingest.condition import Condition
-from tidegate.ingest.learning import Learning
+from tidegate.ingest.learned_clip import Learning
 from tidegate.ingest.levels import NODES, Levels, decimals_of
 from tidegate.ingest.lookup import Lookup
 from tidegate.ingest.quantiles import Quantiles, Range, fan_out
@@ -81,8 +81,8 @@ class Query:
     quantiles
         For "quantile": which ones; "1/2" is the median.
     learn
-        For "sum" and "mean": a :class:`~tidegate.ingest.learning.Learning` where the upper end of `clip` is only a bound
-        on values, and they are clipped at a threshold that is learnt. Steps are then vectors of :attr:`bins`, for
+        For "sum" and "mean": a :class:`~tidegate.ingest.learned_clip.Learning` where the upper end of `clip` is only a
+        bound on values, and they are clipped at a threshold that is learnt. Steps are then vectors of :attr:`bins`, for
         :class:`~tidegate.mechanisms.clipped_records.ClippedRecords`.
     over
         For "distinct": a unit counts at a step if it was seen in this step or in one of the `over` − 1 before it.
@@ -649,7 +649,7 @@ class Query:
             low, high = values - half, values + half
             if (
                 self.nonnegative
-            ):  # the truth is not below 0, but the interval goes on holding what was released
+            ):  # the truth is not below 0, but the interval continues to hold what was released
                 low, high = np.maximum(low, np.minimum(values, 0.0)), np.maximum(high, 0.0)
             if self.levels is not None:
                 power = 10.0 ** decimals_of(float(Fraction(self.grid)))

@@ -14,7 +14,6 @@ state has a public size. It resumes from that state, or by folding the releases 
 `Modelled`          a model that releases its own standard deviations (Tide)
 `History`           gives the releases of a session their intervals, when somebody asks for them
 `Errors`            of what errors are made: what a step has alone, and what it shares with the steps before it
-`sum_radius`        half-widths of sums of steps; `ratio_bounds` of ratios, `forecast_radius` of forecasts
 ==================  =====================================================================================
 """
 
@@ -33,7 +32,3 @@ from tidegate.intervals.sampled import Sampled as Sampled
 from tidegate.intervals.smoothed import Averaged as Averaged
 from tidegate.intervals.smoothed import Pruned as Pruned
 from tidegate.intervals.smoothed import Smoothed as Smoothed
-from tidegate.intervals.sums import forecast_radius as forecast_radius
-from tidegate.intervals.sums import ratio_bounds as ratio_bounds
-from tidegate.intervals.sums import sum_radius as sum_radius
-from tidegate.intervals.sums import sum_variance as sum_variance

@@ -6,40 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from statistics import NormalDist
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.noise.law import AnyLaw
+from tidegate.releases import Errors as Errors
 from tidegate.releases import Radii, Releases, Values
 
 State = Values  # rows × columns: all that releases so far say about the errors of the next ones
-
-
-class Errors(NamedTuple):
-    """Of what the errors of released values are made, T × d each: what sums and means of steps need to know.
-
-    The error of a step has three parts: its own, which no other step has; a shared one, which may be correlated with
-    that of the step before; and a lasting one, which has the same sign at all steps.
-
-    Attributes
-    ----------
-    own
-        The variance of its own part, which is not in the released value: the scatter of a count around its level.
-    shared
-        The variance of what is in the released value: the noise of a measurement, which later steps may repeat, or of a
-        level that is tracked.
-    carry
-        The correlation of the shared part with that of the step before; 0 where it begins anew.
-    lasting
-        The square of the lasting part: a trend that is followed late, a level that is too small to be seen.
-    """
-
-    own: Values
-    shared: Values
-    carry: Values
-    lasting: Values
 
 
 class Intervals(Radii):
@@ -53,11 +28,15 @@ class Intervals(Radii):
         What gives the parts of the errors.
     """
 
-    __slots__ = ("errors",)
+    __slots__ = ("_errors",)
 
     def __init__(self, work_out: Callable[[float], Values], errors: Callable[[], Errors]) -> None:
         super().__init__(work_out)
-        self.errors = errors
+        self._errors = errors
+
+    def errors(self) -> Errors:
+        """Of what their errors are made."""
+        return self._errors()
 
 
 class Fold(ABC):
@@ -78,7 +57,7 @@ class Fold(ABC):
     --------
     >>> import tidegate as tg
     >>> from tidegate.intervals import Held
-    >>> mechanism = tg.mechanisms.Sample(tg.WEvent(epsilon="1", w=4))
+    >>> mechanism = tg.mechanisms.Sample(tg.WEvent(epsilon="1", window=4))
     >>> releases = tg.open(mechanism).push_batch([[5]] * 8)
     >>> fold = Held(1, mechanism.law, mechanism.law)
     >>> state = fold.attach(fold.begin(), releases)

@@ -90,7 +90,8 @@ class History:
 
     def learn(self, committed: Callable[[], Releases], cells: int = 1) -> None:
         """Take note of releases that were returned before."""
-        self._wait(committed, cells, None, None)
+        if not self._by_law:
+            self._wait(committed, cells, None, None)
 
     def follow(self, releases: Releases, committed: Callable[[], Releases]) -> None:
         """Give releases their intervals; `committed` gives the same releases, which nobody has."""
@@ -116,8 +117,6 @@ class History:
     def _wait(
         self, committed: Callable[[], Releases], cells: int, later: Later | None, revised: Later | None
     ) -> None:
-        if self._by_law:
-            return
         with self._lock:
             self._waiting.append((committed, later, revised))
             self._cells += cells

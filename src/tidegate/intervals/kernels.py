@@ -117,30 +117,29 @@ AWAY_SQUARES = 12
 PRODUCTS = 13  # Σ of products of two such differences that follow each other
 LAST_AWAY = 14
 PRECISION = 15  # Σ of the weights of means
-MODEL = 16
-
-# what is known after each step
-FRESH_FACTOR = 0  # times what the model claims that the error of a measured step is, as measurements show it
-AHEAD_FACTOR = 1  # the same of a step that is not measured
-GAIN = 2
-SLOW = 3  # the variance of errors that stay from one measurement to the next, beyond what a filter leaves
-LASTING = 4  # the square of the mean error, as far as it is no chance
-SEEN = 5  # measurements that tell, in numbers of such as the last one
-LEARNT = 6
+FRESH_SQUARES = 16  # Σ of the squares of what is added to `FRESH_ERRORS`
+AHEAD_SQUARES = 17
+AHEAD_AWAY = (
+    18  # the same three as of what measurements are beyond values, of what they are beyond the step before
+)
+AHEAD_AWAY_SQUARES = 19
+AHEAD_PRECISION = 20
+MODEL = 21
 
 FADE = 1.0 - 1.0 / 64.0
 
 
 @lean
 def follow_model(
-    state: Any, values: Any, readings: Any, fresh: Any, claimed: Any, variances: Any, least: float, out: Any
+    state: Any, values: Any, readings: Any, fresh: Any, claimed: Any, variances: Any, least: float, trace: Any
 ) -> None:
-    """Compare a model with its measurements; `out` gets what is known after each step, unless it is empty.
+    """Compare a model with its measurements; `trace` gets the state after each step, unless it is empty.
 
     A measurement y = x + n and a value v that follows a part K of it differ by n − (v − x), so that
     E(v − x)² = E(y − v)² − R + 2·K·R for noise of variance R. K is the regression of changes on surprises. Measurements
     have very different noise, and count by their precision; `least` is a variance that none of them is better than.
     """
+    traced = trace.shape[1] > 0
     for index in range(values.shape[0]):
         noise = variances[index]
         for column in range(values.shape[1]):
@@ -156,10 +155,16 @@ def follow_model(
                     state[FOLLOWED, column] += weight * (value - state[LAST_VALUE, column]) * surprise
                     state[SURPRISES, column] += weight * surprise * surprise
                     if state[LAST_KNOWN, column] == 1:
-                        state[AHEAD_ERRORS, column] *= FADE
-                        state[AHEAD_CLAIMED, column] *= FADE
-                        state[AHEAD_COUNT, column] *= FADE
-                        state[AHEAD_ERRORS, column] += weight * (surprise * surprise - noise)
+                        for row in (AHEAD_ERRORS, AHEAD_CLAIMED, AHEAD_COUNT, AHEAD_SQUARES):
+                            state[row, column] *= FADE
+                        for row in (AHEAD_AWAY, AHEAD_AWAY_SQUARES, AHEAD_PRECISION):
+                            state[row, column] *= FADE
+                        state[AHEAD_AWAY, column] += precision * surprise
+                        state[AHEAD_AWAY_SQUARES, column] += weight * surprise * surprise
+                        state[AHEAD_PRECISION, column] += precision
+                        shown = surprise * surprise - noise
+                        state[AHEAD_ERRORS, column] += weight * shown
+                        state[AHEAD_SQUARES, column] += (weight * shown) ** 2
                         state[AHEAD_CLAIMED, column] += weight * state[LAST_CLAIMED, column]
                         state[AHEAD_COUNT, column] += weight
                 gain = 1.0
@@ -169,7 +174,7 @@ def follow_model(
                 state[FRESH_CLAIMED, column] *= FADE
                 state[FRESH_COUNT, column] *= FADE
                 away = reading - value
-                for row in (AWAY, AWAY_SQUARES, PRODUCTS, PRECISION):
+                for row in (AWAY, AWAY_SQUARES, PRODUCTS, PRECISION, FRESH_SQUARES):
                     state[row, column] *= FADE
                 state[AWAY, column] += precision * away
                 state[AWAY_SQUARES, column] += weight * away * away
@@ -178,47 +183,13 @@ def follow_model(
                 state[LAST_AWAY, column] = away
                 shown = away * away - noise + 2.0 * min(gain * noise, claim)
                 state[FRESH_ERRORS, column] += weight * shown
+                state[FRESH_SQUARES, column] += (weight * shown) ** 2
                 state[FRESH_CLAIMED, column] += weight * claim
                 state[FRESH_COUNT, column] += weight
             state[LAST_VALUE, column], state[LAST_CLAIMED, column] = value, claim
             if state[FRESH_COUNT, column] > 0.0:
                 state[LAST_KNOWN, column] = 2.0 if fresh[index] else 1.0
-            if out.shape[1] > 0:
-                count = state[FRESH_COUNT, column]
-                gain = 1.0
-                if state[SURPRISES, column] > 0.0:
-                    gain = min(max(state[FOLLOWED, column] / state[SURPRISES, column], 0.0), 1.0)
-                # sums over weights are means; how many measurements like the last one they are worth
-                many, ahead = count / weight, state[AHEAD_COUNT, column] / weight
-                shown = (max(state[FRESH_ERRORS, column], 0.0) / weight + noise) / (many + 1.0)
-                mean = state[FRESH_CLAIMED, column] / count if count > 0.0 else 0.0
-                out[FRESH_FACTOR, index, column] = max(1.0, shown / mean) if mean > 0.0 else 1.0
-                factor = out[FRESH_FACTOR, index, column] if ahead < 1.0 else 1.0
-                if state[AHEAD_COUNT, column] > 0.0:
-                    shown = (max(state[AHEAD_ERRORS, column], 0.0) / weight + noise) / (ahead + 1.0)
-                    mean = state[AHEAD_CLAIMED, column] / state[AHEAD_COUNT, column]
-                    factor = max(factor, shown / mean) if mean > 0.0 else factor
-                out[AHEAD_FACTOR, index, column] = factor
-                out[GAIN, index, column] = gain
-                out[SEEN, index, column] = many
-                out[SLOW, index, column] = 0.0
-                out[LASTING, index, column] = 0.0
-                if count > 0.0:
-                    out[SLOW, index, column] = max(state[PRODUCTS, column] / count, 0.0)
-                    bias = state[AWAY, column] / state[PRECISION, column]
-                    chance = state[AWAY_SQUARES, column] / state[PRECISION, column] ** 2
-                    out[LASTING, index, column] = max(bias * bias - chance, 0.0)
-
-
-@lean
-def add_up(own: Any, shared: Any, carry: Any, lasting: Any, length: int, out: Any) -> None:
-    """The variance of the sum of the last `length` steps: `along` is its covariance with the shared part of the last."""
-    for step in range(own.shape[0]):
-        for column in range(own.shape[1]):
-            total, along, same = 0.0, 0.0, 0.0
-            for at in range(max(0, step - length + 1), step + 1):
-                along *= carry[at, column]
-                total += own[at, column] + shared[at, column] * (shared[at, column] + 2.0 * along)
-                along += shared[at, column]
-                same += lasting[at, column]
-            out[step, column] = total + same * same
+        if traced:
+            for row in range(trace.shape[0]):
+                for column in range(values.shape[1]):
+                    trace[row, index, column] = state[row, column]

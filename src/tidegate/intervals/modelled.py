@@ -2,27 +2,118 @@
 
 from __future__ import annotations
 
+from functools import partial
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tidegate.intervals.fold import Errors, Learning, State
 from tidegate.intervals.kernels import (
-    AHEAD_FACTOR,
-    FRESH_FACTOR,
-    GAIN,
-    LASTING,
-    LEARNT,
+    AHEAD_AWAY,
+    AHEAD_AWAY_SQUARES,
+    AHEAD_CLAIMED,
+    AHEAD_COUNT,
+    AHEAD_ERRORS,
+    AHEAD_PRECISION,
+    AHEAD_SQUARES,
+    AWAY,
+    AWAY_SQUARES,
+    FOLLOWED,
+    FRESH_CLAIMED,
+    FRESH_COUNT,
+    FRESH_ERRORS,
+    FRESH_SQUARES,
+    LAST_VALUE,
     MODEL,
-    SEEN,
-    SLOW,
+    PRECISION,
+    PRODUCTS,
+    SURPRISES,
     follow_model,
 )
 from tidegate.noise.law import AnyLaw
-from tidegate.releases import Radii, Releases, Values
+from tidegate.releases import Radii, Releases, Status, Values
 
-FEW = 8.0  # measurements from which on the scatter of counts is not assumed but seen
-NOWHERE = np.zeros((LEARNT, 0, 0))
+# standard errors of a variance that intervals add to it: of values that stand out, and of those that noise hides among
+# columns that share hyper-parameters, because some of these are larger than the others
+STANDS_OUT, HIDDEN = 0.5, 1.5
+NOWHERE = np.zeros((MODEL, 0, 0))
+Mask = npt.NDArray[np.bool_]
+
+
+class Learnt(NamedTuple):
+    """What measurements say of errors: of those of measured steps, or of those of steps that are not measured.
+
+    Attributes
+    ----------
+    square
+        The mean squared error; as large as claimed where nothing is known.
+    unsure
+        The variance of that mean; infinite where nothing is known.
+    claimed
+        What the model claimed of the same steps.
+    bias
+        The mean of what measurements are beyond values.
+    chance
+        The variance that it has by chance.
+    """
+
+    square: Values
+    unsure: Values
+    claimed: Values
+    bias: Values
+    chance: Values
+
+
+FRESH = (FRESH_ERRORS, FRESH_SQUARES, FRESH_CLAIMED, FRESH_COUNT, AWAY, AWAY_SQUARES, PRECISION)
+AHEAD = (
+    AHEAD_ERRORS,
+    AHEAD_SQUARES,
+    AHEAD_CLAIMED,
+    AHEAD_COUNT,
+    AHEAD_AWAY,
+    AHEAD_AWAY_SQUARES,
+    AHEAD_PRECISION,
+)
+
+
+def learnt(state: Values, rows: tuple[int, ...], claimed: Values) -> Learnt:
+    """From the sums of a state, or of a trace of states."""
+    errors, squares, before, weight, away, away_squares, precision = (state[row] for row in rows)
+    known, sure = weight > 0, precision > 0
+    count, precision = np.where(known, weight, 1.0), np.where(sure, precision, 1.0)
+    # squared noise has twice its squared variance, where it is Gaussian
+    unsure = np.where(known, np.maximum(2.0 / count, squares / count**2), np.inf)
+    mean, before = np.where(known, errors / count, 0.0), np.where(known, before / count, claimed)
+    return Learnt(
+        mean,
+        unsure,
+        before,
+        np.where(sure, away / precision, 0.0),
+        np.where(sure, away_squares / precision**2, 0.0),
+    )
+
+
+def shown(found: Learnt, claimed: Values, usual: Values) -> tuple[Values, Values]:
+    """What measurements show of a variance, and what is usual where they show little, each by its precision.
+
+    Returns it with its standard error.
+    """
+    ratio = claimed / np.where(found.claimed > 0, found.claimed, 1.0)
+    seen = 1.0 / (found.unsure * np.maximum(ratio, 1e-9) ** 2)
+    mean = found.square * ratio
+    # a few columns are far from what is usual
+    assumed = 1.0 / np.maximum(np.maximum(usual, mean - usual), 1e-9) ** 2
+    sure = seen + assumed
+    return (np.maximum(mean, 0.0) * seen + usual * assumed) / sure, 1.0 / np.sqrt(sure)
+
+
+def gain_of(state: Values) -> Values:
+    """Which part of a surprise values follow; all of it where nothing is known."""
+    surprises = state[SURPRISES]
+    followed = state[FOLLOWED] / np.where(surprises > 0, surprises, 1.0)
+    return np.where(surprises > 0, np.clip(followed, 0.0, 1.0), 1.0)
 
 
 class Modelled(Learning):
@@ -41,11 +132,13 @@ class Modelled(Learning):
     """
 
     law: AnyLaw
+    says_more = True
 
-    def __init__(self, columns: int, law: AnyLaw) -> None:
+    def __init__(self, columns: int, law: AnyLaw, *, alike: bool = False) -> None:
         super().__init__(columns, law, None, MODEL)
+        self._hidden = HIDDEN if alike else STANDS_OUT
 
-    def _follow(self, state: State, releases: Releases, out: Values) -> None:
+    def _follow(self, state: State, releases: Releases, trace: Values) -> None:
         assert releases.readings is not None
         follow_model(
             state,
@@ -55,7 +148,7 @@ class Modelled(Learning):
             self._claimed(releases),
             self.law.variance(releases.scale),
             self.law.grid**2,
-            out,
+            trace,
         )
 
     def _claimed(self, releases: Releases) -> Values:
@@ -69,21 +162,41 @@ class Modelled(Learning):
         self._follow(after, releases, NOWHERE)
         return after
 
-    def _parts(self, state: State, releases: Releases) -> tuple[Values, Values]:
-        """The variance of the error of each value, and what was learnt."""
-        learnt = np.empty((LEARNT, *releases.values.shape))
-        self._follow(state.copy(), releases, learnt)
-        claimed, fresh = self._claimed(releases), releases.fresh[:, np.newaxis]
-        factor = np.where(fresh, learnt[FRESH_FACTOR], np.maximum(learnt[AHEAD_FACTOR], learnt[FRESH_FACTOR]))
-        chance = self.law.grid * np.abs(releases.values) * np.where(fresh, (1 - learnt[GAIN]) ** 2, 1.0)
-        found = np.maximum(claimed * factor, chance * np.minimum(FEW / np.maximum(learnt[SEEN], 1.0), 1.0))
-        found = np.maximum(found, claimed + learnt[LASTING])
+    def _trace(self, state: State, releases: Releases) -> Values:
+        """The state after each step."""
+        trace = np.empty((MODEL, *releases.values.shape))
+        self._follow(state.copy(), releases, trace)
+        return trace
+
+    def _parts(
+        self, state: Values, values: Values, claimed: Values, fresh: Mask
+    ) -> tuple[Values, Values, Values]:
+        """The variance of the error of each value; how much of it may be the scatter of a count; and the mean error."""
+        measured, ahead = learnt(state, FRESH, claimed), learnt(state, AHEAD, claimed)
+        passed = ~fresh & np.isfinite(ahead.unsure)
+        bias = np.where(passed, ahead.bias, measured.bias)
+        chance = np.where(passed, ahead.chance, measured.chance)
+        away, level = bias**2 + chance, np.abs(values + bias) + np.sqrt(chance)
+        scatter = self.law.grid * level * np.where(fresh, (1 - gain_of(state)) ** 2, 1.0)
+        usual = np.maximum(claimed, scatter + away)
+        found, error = shown(measured, claimed, usual)
+        later, later_error = shown(ahead, claimed, usual)
+        more = passed & (later > found)
+        found, error = np.where(more, later, found), np.where(more, later_error, error)
+        out = np.clip(level / np.sqrt(9 * found) - 0.5, 0.0, 1.0)
+        found = found + error * (STANDS_OUT * out + self._hidden * (1 - out))
+        return np.maximum(found, claimed + away), scatter, bias
+
+    def _known(self, state: State, releases: Releases) -> tuple[Values, Values, Values, Values]:
+        """The state after each step, and what `_parts` says of it; infinite before anything was measured."""
+        trace, fresh = self._trace(state, releases), releases.fresh[:, np.newaxis]
+        found, scatter, bias = self._parts(trace, releases.values, self._claimed(releases), fresh)
         known = np.isfinite(np.asarray(releases.deviation))
-        return np.where(known, found, np.inf), learnt
+        return trace, np.where(known, found, np.inf), scatter, bias
 
     def radius(self, state: State, releases: Releases, confidence: float) -> Values:
         """As wide as a Gaussian of that variance."""
-        variance, _ = self._parts(state, releases)
+        _, variance, _, _ = self._known(state, releases)
         return np.where(
             np.isnan(releases.values),
             np.nan,
@@ -91,24 +204,40 @@ class Modelled(Learning):
         )
 
     def errors(self, state: State, releases: Releases) -> Errors:
-        """The level that a filter tracks is off by K·R, and fades by K with each measurement; all else is scatter.
+        """Counts scatter from step to step; the level that a filter tracks is off by K·R, and fades by K.
 
-        Differences of measurements and values that follow each other are uncorrelated where a filter suits the stream;
-        their covariance is the variance of errors that stay.
+        What else an error has may stay until the next measurement. Differences of measurements and values that follow
+        each other are uncorrelated where a filter suits the stream; their covariance is the variance of errors that
+        stay longer.
         """
-        variance, learnt = self._parts(state, releases)
-        gain, slow = learnt[GAIN], learnt[SLOW]
-        level = np.minimum(gain * self.law.variance(releases.scale)[:, np.newaxis], variance)
-        lasting = np.minimum(learnt[LASTING], variance)
-        slow = np.minimum(
-            np.maximum(slow - lasting, 0.0), np.where(np.isfinite(variance), variance - level, 0.0)
-        )
-        shared = level + slow
-        fades = 1 - gain * level / np.where(shared > 0, shared, 1.0)
-        carry = np.where(releases.fresh[:, np.newaxis], fades, 1.0)
-        own = np.where(np.isfinite(variance), np.maximum(variance - shared - lasting, 0.0), 0.0)
+        trace, variance, scatter, bias = self._known(state, releases)
+        gain, count = gain_of(trace), trace[FRESH_COUNT]
+        stays = np.where(count > 0, trace[PRODUCTS] / np.where(count > 0, count, 1.0), 0.0)
+        lasting = np.minimum(bias**2, variance)
+        rest = variance - lasting
+        level = np.minimum(gain * self.law.variance(releases.scale)[:, np.newaxis], rest)
+        known = np.isfinite(variance)
+        left = np.where(known, rest - level, 0.0)
+        # errors that are less than the scatter of a count are none
+        own = left * np.minimum(scatter / np.maximum(left, 1e-9), left / np.maximum(scatter, 1e-9))
+        shared = rest - own
+        slow = np.clip(stays - lasting, 0.0, np.where(known, shared - level, 0.0))
+        fades = ((1 - gain) * level + slow) / np.where(shared > 0, shared, 1.0)
+        carry = np.where(releases.fresh[:, np.newaxis], np.where(known, fades, 0.0), 1.0)
         return Errors(own, shared, carry, lasting)
 
     def revised(self, state: State, revised: Releases) -> Radii | None:
-        """As the model claims."""
-        return None
+        """To what the model claims comes what errors of first values have beyond it, as far as is known by now."""
+        return Radii(partial(self._radius_of_smoothed, state.copy(), revised))
+
+    def _radius_of_smoothed(self, state: State, revised: Releases, confidence: float) -> Values:
+        fresh = np.equal(revised.status, Status.FRESH)[:, np.newaxis]
+        claimed, now = (
+            self._claimed(revised),
+            state[FRESH_CLAIMED] / np.where(state[FRESH_COUNT] > 0, state[FRESH_COUNT], 1.0),
+        )
+        found, _, _ = self._parts(state[:, np.newaxis], state[LAST_VALUE], now[np.newaxis], fresh)
+        wide = claimed + np.maximum(found - now, 0.0)
+        variance = np.where(np.isfinite(np.asarray(revised.deviation)), wide, np.inf)
+        half = NormalDist().inv_cdf(0.5 + confidence / 2) * np.sqrt(variance)
+        return np.where(np.isnan(revised.values), np.nan, half)

@@ -563,7 +563,7 @@ class ClippedRecords(Mechanism):
         from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 
         bins = ValueBins(50)
-        three = WEvent(epsilon="4", w=3, max_change=50)
+        three = WEvent(epsilon="4", window=3, max_change=50)
         return [
             cls(
                 Event(epsilon="4", max_change=50),

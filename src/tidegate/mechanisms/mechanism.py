@@ -69,7 +69,7 @@ class Mechanism(ABC):
     Examples
     --------
     >>> import tidegate as tg
-    >>> mechanism = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=24), columns=2)
+    >>> mechanism = tg.mechanisms.Uniform(tg.WEvent(epsilon="1", window=24), columns=2)
     >>> isinstance(mechanism, Mechanism), mechanism.outputs
     (True, 2)
     """

@@ -229,7 +229,7 @@ class SharedLaw:
             if begins:
                 numbers[LEFT] = lengths[numbers[PLACE]]
                 numbers[PLACE] = (numbers[PLACE] + 1) % len(lengths)
-            elif self._apart(int(steps[at] - numbers[LAST])):
+            elif self.window is not None and steps[at] - numbers[LAST] >= self.window:
                 begins = True  # no window meets both parts of the group: the rest of it is a span of its own
             if begins:
                 numbers[ORDINAL] += 1

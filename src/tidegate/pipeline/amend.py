@@ -20,16 +20,16 @@ from tidegate.core.scope import Book, part_of
 from tidegate.core.session import Session, charges_of, plan_amendment
 from tidegate.errors import without_secrets
 from tidegate.pipeline.logs import LogReader, log_exists, open_log
-from tidegate.pipeline.numbered import SAID
+from tidegate.pipeline.numbered_releases import SAID
 from tidegate.pipeline.pipeline import lock_of
-from tidegate.pipeline.reading import about_of, difference
-from tidegate.pipeline.spool import Spool
+from tidegate.pipeline.side_tables import Spool
+from tidegate.pipeline.stream_reader import about_of, difference
 
 EDITIONS = (
     "a stream whose steps have editions cannot be amended, because these stand at different steps; begin a new stream "
     "with another ledger, whose budget adds to this one's."
 )
-FIXED = ("steps", "unit")  # of what is said about a query
+FIXED = ("steps", "unit", "window")  # of what is said about a query: the clock, and what is protected
 
 
 class Planned(NamedTuple):

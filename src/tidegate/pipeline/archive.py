@@ -20,9 +20,9 @@ from tidegate.core.errors import LogDamaged
 from tidegate.core.log import Log
 from tidegate.errors import InvalidParameter
 from tidegate.pipeline.logs import LogReader, told
-from tidegate.pipeline.numbered import State
-from tidegate.pipeline.spool import Spool
-from tidegate.sinks.files import sync_path, unused_name
+from tidegate.pipeline.numbered_releases import State
+from tidegate.pipeline.side_tables import Spool
+from tidegate.sinks.file_writing import sync_path, unused_name
 
 ENDING = ".releases"
 LEAST = 1000  # steps that stay in the log at least, if nothing else is said

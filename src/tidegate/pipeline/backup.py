@@ -1,8 +1,8 @@
-"""Backups of a log's file: made while its stream runs, restored only where nothing that was spent is forgotten.
+"""Backups of a log's file: made while its stream runs, restored only if no charge is missing.
 
 A plain copy of a file that is written lacks what SQLite has in its write-ahead log. So a backup is made through SQLite,
 in one consistent view, without secrets: no state, no position, no records. It is verified from its first row, and has its
-name only when it is complete and on disk. A stream that is restored from it has silent steps: every query begins anew
+name only when it is complete and on disk. A stream that is restored from it has silent steps: every query starts again
 when no window contains a step of before.
 """
 
@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 from tidegate.core.commit import Row
 from tidegate.core.errors import LogDamaged
-from tidegate.core.sqlite_log import PRIVATE
+from tidegate.core.place import PRIVATE
 from tidegate.core.verify import Verification, verify
 from tidegate.errors import InvalidParameter
-from tidegate.pipeline import spool
+from tidegate.pipeline import side_tables
 from tidegate.pipeline.archive import ENDING, read_archive, whole
-from tidegate.pipeline.heads import Head, check_heads
+from tidegate.pipeline.log_heads import Head, check_heads
 from tidegate.pipeline.logs import connect_reading, rows_of
-from tidegate.sinks.files import sync_path, unused_name
+from tidegate.sinks.file_writing import sync_path, unused_name
 
 SIDES = ("", "-wal", "-shm", "-journal")
 
@@ -125,7 +125,7 @@ def _copied(source: Path, place: Path, *, restored: bool, secrets: bool) -> Copi
                 _strip(writer)
             if restored:
                 note = ("restored", "true")
-                values = (0, *note, spool.checksum("notes", 0, note))
+                values = (0, *note, side_tables.checksum("notes", 0, note))
                 writer.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?, ?)", values)
         found = verify_log(rows_of(fresh))
         if not found.ok:
@@ -158,10 +158,10 @@ def _strip(database: sqlite3.Connection) -> None:
     """Remove what must not be in a backup: state, position, and records."""
     database.execute("UPDATE now SET secret = NULL, device = NULL, inode = NULL")
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    for table in tables & set(spool.PRIVATE):
+    for table in tables & set(side_tables.PRIVATE):
         database.execute(f"DELETE FROM {table}")
     if "notes" in tables:
         database.execute("DELETE FROM notes WHERE name = 'begin'")
     else:
-        database.execute(spool.TABLES.format_map(spool.LITE).split(";")[0])
+        database.execute(side_tables.TABLES.format_map(side_tables.LITE).split(";")[0])
     database.execute("VACUUM")

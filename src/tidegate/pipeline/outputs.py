@@ -10,11 +10,10 @@ from typing import Any
 
 from tidegate.config import Config
 from tidegate.errors import InvalidParameter
-from tidegate.noise import Law
 from tidegate.pipeline.delivery import SinkState
 from tidegate.pipeline.receipts import ENDING
 from tidegate.sinks import Sink, open_sink
-from tidegate.sinks.answers import AnswerFileSink, Beside
+from tidegate.sinks.answer_file import AnswerFileSink, Beside
 from tidegate.sinks.chunks import Chunk
 from tidegate.sinks.errors import SinkError
 from tidegate.sinks.layout import Layout
@@ -130,7 +129,7 @@ def configured_sink(
         elif Path(location).exists():
             raise SinkError(
                 f"{config.sink.location} has one row per step, with its newest value, because its input was not "
-                "followed; move it away, and it is written anew with all revisions, or name another location in [sink]."
+                "followed; move it away, and it is written again with all revisions, or name another location in [sink]."
             )
         found = opened(newest)
     found.remembers = {"newest": newest}
@@ -158,9 +157,9 @@ def answer_sinks(
     def beside(name: str | None) -> Beside | None:
         if name is None:
             return None
-        other, read_after = all_queries[name]
+        _, read_after = all_queries[name]
         begin = max(since[config.name], since[name])
-        return Beside(read_after, independent_noise(other), since=begin)
+        return Beside(read_after, since=begin)
 
     return [
         AnswerFileSink(
@@ -168,17 +167,10 @@ def answer_sinks(
             answer.ask,
             layout.time,
             columns=config.mechanism.outputs,
-            noise=independent_noise(config),
             beside=beside(answer.beside),
         )
         for answer in config.answers
     ]
-
-
-def independent_noise(config: Config) -> str | None:
-    """The kind of a mechanism's noise where that of each step is independent of all others; else None."""
-    law = config.mechanism.law
-    return law.kind if isinstance(law, Law) and not config.mechanism.shares_noise else None
 
 
 def receipt_path(config: Config, sink: Sink, log: Path | None, *, listed: bool) -> Path:
@@ -219,7 +211,7 @@ def archive_previous_outputs(states: Sequence[SinkState], *, new_stream: bool, b
             sink.refuse_occupied()
     if new_stream and not occupied:
         raise InvalidParameter(
-            "begin-anew",
+            "new-stream",
             True,
             "used only where an output has releases of an earlier stream and the log is new, because it spends a second "
             "budget",

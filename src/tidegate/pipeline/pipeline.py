@@ -28,7 +28,7 @@ from tidegate.config.keys import THE_END
 from tidegate.core.commit import FINISHED, Row, head_of
 from tidegate.core.errors import LogMismatch
 from tidegate.core.log import Log
-from tidegate.core.mechanism import unit_of
+from tidegate.core.mechanism import Finishes, unit_of
 from tidegate.core.postgres_log import PostgresLog, is_url
 from tidegate.core.scope import part_of
 from tidegate.core.session import Session
@@ -36,15 +36,15 @@ from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.verify import Verification, verify
 from tidegate.errors import InvalidParameter, without_secrets
 from tidegate.exact import show
-from tidegate.ingest import Intake, Several, StepBlock
+from tidegate.ingest import CombinedQuery, Intake, StepBlock
 from tidegate.ingest.query import MISSING
 from tidegate.pipeline.archive import Archives
-from tidegate.pipeline.clock import check_clock, check_closed
+from tidegate.pipeline.clock_check import check_clock, check_closed
 from tidegate.pipeline.delivery import NullObserver, Observer, SinkState
 from tidegate.pipeline.errors import LogUnavailable
 from tidegate.pipeline.lock import StreamLock
 from tidegate.pipeline.logs import LogReader, log_exists, open_log, unusable
-from tidegate.pipeline.numbered import no_releases_after
+from tidegate.pipeline.numbered_releases import no_releases_after
 from tidegate.pipeline.outputs import (
     NullSink,
     answer_sinks,
@@ -54,7 +54,9 @@ from tidegate.pipeline.outputs import (
     placed,
     receipt_path,
 )
-from tidegate.pipeline.reading import (
+from tidegate.pipeline.receipts import LogIsOlder, Origin, Receipt, Written
+from tidegate.pipeline.side_tables import Mark, Spool
+from tidegate.pipeline.stream_reader import (
     Reading,
     about_of,
     archives_of,
@@ -62,8 +64,6 @@ from tidegate.pipeline.reading import (
     history_of,
     other_configuration,
 )
-from tidegate.pipeline.receipts import LogIsOlder, Origin, Receipt, Written
-from tidegate.pipeline.spool import Mark, Spool
 from tidegate.sinks.chunks import Chunk
 
 SYNC_EVERY = 1.0  # seconds between two checkpoints of the sinks
@@ -261,8 +261,8 @@ class Pipeline:
             if state.sent > self.readers[name].number:
                 raise LogIsOlder(
                     f"{state.sink.name} has {state.sent:,} releases of this stream and the log has "
-                    f"{self.readers[name].number:,}: it is an older copy that has forgotten what was spent; put the "
-                    "newest copy back."
+                    f"{self.readers[name].number:,}: it is an older copy that lacks the latest charges; restore "
+                    "the newest copy."
                 )
         self.send()
         for _, state in self.states:
@@ -277,8 +277,10 @@ class Pipeline:
 
     @property
     def _origin(self) -> Origin:
-        policy = self.queries.policy
-        return Origin.of(self.identity, self.queries.fingerprint, policy.budget, policy.window)
+        queries = self.queries
+        return Origin.of(
+            self.identity, queries.fingerprint, queries.policy.budget, queries.first.window
+        )  # of what is protected
 
     def _relative(self, path: Path) -> str:
         """A receipt's place from the log's folder on, so that both may be moved together."""
@@ -345,7 +347,7 @@ class Pipeline:
         for block in intake:
             edition = self.editions[-1 - block.later]
             self.process(
-                edition, intake.query.apart(block) if isinstance(intake.query, Several) else (block,)
+                edition, intake.query.apart(block) if isinstance(intake.query, CombinedQuery) else (block,)
             )
             intake.commit(block.position)
             self.housekeeping()
@@ -377,7 +379,7 @@ class Pipeline:
             except sqlite3.OperationalError as error:  # the disk is full, say: an outside failure
                 raise LogUnavailable(
                     f"the log {without_secrets(self.queries.ledger)} cannot be written ({error}); nothing of this block "
-                    "has left: make room, and start again."
+                    "was released: free some space, and start again."
                 ) from None
             self.on_committed()
 
@@ -500,7 +502,8 @@ class Pipeline:
     def _end(self) -> None:
         """After the last step of all, some mechanisms have a last word on earlier ones."""
         last, done = self.queries.first.steps.count, self.session.steps[self.editions[-1][0].name]
-        if done == last and not self._finished and any(part.mechanism.revises for part in self.parts):
+        ends = any(part.mechanism.revises and isinstance(part.mechanism, Finishes) for part in self.parts)
+        if done == last and not self._finished and ends:
             self.session.finish()
             self._finished = True
             self.on_committed()

@@ -1,6 +1,6 @@
 """Receipts: what an output remembers of the log that it was written from.
 
-A log that is lost, or replaced by an older copy of itself, has forgotten budget that was spent. Only somebody else can
+A log that is lost, or replaced by an older copy of itself, lacks charges that were made. Only somebody else can
 notice. So beside every output lies a small file with the log's identity and the last commit before anything left. It is
 written before the releases are, and a log that does not have that commit is refused. Receipts of outputs that the stream
 has left are written as well: each of them knows all that was spent.
@@ -23,7 +23,7 @@ from tidegate.core.log import Log
 from tidegate.exact import show
 from tidegate.policy.budget import Approximate, Budget, ZeroConcentrated
 from tidegate.sinks.errors import AnotherStream, SinkError
-from tidegate.sinks.files import replacing
+from tidegate.sinks.file_writing import replacing
 
 ENDING = ".receipt"
 SLOT = 256  # bytes of a note; within a sector, so that it is never half written
@@ -178,8 +178,8 @@ class Receipt:
         if row is None or (written.head and row.head.hex() != written.head):
             raise LogIsOlder(
                 f"the log does not have commit {written.commit}, after which {sink} was written up to step "
-                f"{written.step}: it is an older copy that has forgotten what was spent; put the newest copy back, or "
-                "move the log away and begin a new stream with --begin-anew, after which "
+                f"{written.step}: it is an older copy that lacks the latest charges; restore the newest copy, or "
+                "move the log away and begin a new stream with --new-stream, after which "
                 f"{cost([self.found.origin] * 2)}."
             )
 
@@ -187,7 +187,7 @@ class Receipt:
         """Why a stream that the output does not know may not be written there."""
         assert self.found is not None
         together = cost([*self.earlier, self.found.origin, self.origin])
-        remedy = "" if begun else ", or accept the cost with --begin-anew"
+        remedy = "" if begun else ", or accept the cost with --new-stream"
         return AnotherStream(
             f"{sink} was released from another log, up to step {self.found.written.step}, and a second stream spends a "
             f"second budget, so that {together}; put that log back, name another location in [sink]{remedy}."
@@ -237,7 +237,7 @@ class Receipt:
         self._slot = 0 if first <= second else 1  # the older one is written next, or one that was spoilt
 
     def _write_all(self, written: Written) -> None:
-        """Write the whole file anew."""
+        """Write the whole file again."""
         about = {
             "receipt": VERSION,
             "origin": asdict(self.origin),

@@ -1,4 +1,4 @@
-"""The pulse of a stream that goes on: a status file, and signs of life to systemd.
+"""The status of a running stream: a status file, and the watchdog signal to systemd.
 
 A thread of its own writes down what the stream last said of itself, so that a stream that hangs is seen to hang. All of
 it is public: the clock, the configuration, the last step, the budget, and whether sinks and source answer.
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.config import Config
 from tidegate.errors import TidegateError, without_secrets
-from tidegate.pipeline.notify import Notifier
+from tidegate.pipeline.systemd import Notifier
 from tidegate.sinks.errors import SinkError
-from tidegate.sinks.files import check_earlier, replacing
+from tidegate.sinks.file_writing import check_earlier, replacing
 from tidegate.version import __version__
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Heartbeat:
         return time.monotonic() - self.last
 
 
-class Pulse:
+class StatusReporter:
     """Looks at a stream every second, from a thread of its own.
 
     Parameters
@@ -61,7 +61,7 @@ class Pulse:
     config
         Its configuration.
     live
-        Whether the stream goes on, so that its loop may be expected to stir.
+        Whether the stream continues, so that its loop may be expected to stir.
     notifier
         For tests.
     """
@@ -103,7 +103,7 @@ class Pulse:
         """The loop begins: systemd hears of it, and the thread starts."""
         self._heart, self._source = heart, source
         self._notifier.send(READY="1", STATUS=self._words())
-        self._thread = threading.Thread(target=self._look, name="pulse", daemon=True)
+        self._thread = threading.Thread(target=self._look, name="status", daemon=True)
         self._thread.start()
 
     def measure(self, pipeline: Pipeline) -> None:

@@ -16,8 +16,8 @@ from tidegate.core.verify import KINDS
 from tidegate.errors import TidegateError
 from tidegate.exact import show
 from tidegate.pipeline.logs import LogReader
-from tidegate.pipeline.reading import history_of
-from tidegate.pipeline.spending import Key, window_units
+from tidegate.pipeline.stream_reader import history_of
+from tidegate.pipeline.window_spending import Key, window_units
 
 CHARGED = (PUSHED, HALTED, EVENT)
 

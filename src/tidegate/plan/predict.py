@@ -51,7 +51,7 @@ class Prediction:
     Examples
     --------
     >>> from tidegate.mechanisms import Uniform
-    >>> Prediction(Uniform(WEvent(epsilon="1", w=4)), 4.0, 0.04, 0.1).label
+    >>> Prediction(Uniform(WEvent(epsilon="1", window=4)), 4.0, 0.04, 0.1).label
     'Uniform'
     """
 
@@ -111,7 +111,7 @@ class Plan:
     Examples
     --------
     >>> from tidegate.plan import Description, make_plan
-    >>> plan = make_plan(WEvent(epsilon="1", w=4), Description(level=50), runs=1)
+    >>> plan = make_plan(WEvent(epsilon="1", window=4), Description(level=50), runs=1)
     >>> plan.best().absolute <= min(each.absolute for each in plan.predictions if each.name == "Sample")
     True
     """
@@ -261,7 +261,7 @@ def make_plan(
     Examples
     --------
     >>> from tidegate.plan import Description, make_plan
-    >>> plan = make_plan(WEvent(epsilon="1", w=24), Description(level=500, season=24), runs=1)
+    >>> plan = make_plan(WEvent(epsilon="1", window=24), Description(level=500, season=24), runs=1)
     >>> len({prediction.name for prediction in plan.predictions}) > 5
     True
     """
@@ -366,7 +366,7 @@ def concentrated_policy(policy: Policy) -> Policy | None:
 
     Examples
     --------
-    >>> concentrated_policy(WEvent(epsilon="1", delta="1e-6", w=120)).budget
+    >>> concentrated_policy(WEvent(epsilon="1", delta="1e-6", window=120)).budget
     ZeroConcentrated(rho=Fraction(243, 10000))
     """
     if not isinstance(policy.budget, Approximate):
@@ -401,4 +401,4 @@ def _concentrated(
 def settings_of(policy: Policy) -> str:
     """The policy in a few words, for titles."""
     words = f"ε = {show(policy.budget.total)}" if policy.rho is None else f"ρ = {show(policy.budget.total)}"
-    return f"{words}, w = {policy.w}" if isinstance(policy, WEvent) else f"{words}, {policy.name}"
+    return f"{words}, w = {policy.window}" if isinstance(policy, WEvent) else f"{words}, {policy.name}"

@@ -59,7 +59,7 @@ def remedies(policy: Policy, described: Description, seconds: Fraction, build: B
     --------
     >>> from tidegate.mechanisms import Uniform
     >>> build = lambda policy, columns, seconds: Uniform(policy, columns=columns)
-    >>> now, *others = remedies(WEvent(epsilon="1", w=24), Description(level=3), Fraction(3600), build)
+    >>> now, *others = remedies(WEvent(epsilon="1", window=24), Description(level=3), Fraction(3600), build)
     >>> now.relative > 1 > others[0].relative
     True
     """
@@ -85,7 +85,7 @@ def _settings(
     for times in LONGER:
         other = policy
         if isinstance(policy, WEvent):
-            other = replace(policy, w=max(1, -(-policy.w // times)))
+            other = replace(policy, window=max(1, -(-policy.window // times)))
         season = None if described.season is None else described.season // times
         longer = replace(
             described, level=described.level * times, season=season if season and season >= 2 else None
@@ -97,12 +97,12 @@ def _settings(
     if policy.epsilon is not None:
         larger = MORE * Fraction(policy.epsilon)
         found.append((f"ε = {show(larger)}", replace(policy, epsilon=larger), described, seconds))
-    if isinstance(policy, WEvent) and policy.w >= MORE:
-        fewer = policy.w // MORE
+    if isinstance(policy, WEvent) and policy.window >= MORE:
+        fewer = policy.window // MORE
         found.append(
             (
                 f"a window of {fewer:,} step{'' if fewer == 1 else 's'}",
-                replace(policy, w=fewer),
+                replace(policy, window=fewer),
                 described,
                 seconds,
             )

@@ -83,7 +83,7 @@ def reach(policy: Policy, stream: StreamModel, kind: type[Mechanism], target: fl
     Examples
     --------
     >>> from tidegate.mechanisms import Uniform
-    >>> found = reach(WEvent(epsilon="1", w=24), Description(level=480), Uniform, 0.02)
+    >>> found = reach(WEvent(epsilon="1", window=24), Description(level=480), Uniform, 0.02)
     >>> [str(one).partition(":")[0] for one in found]
     ['ε = 5', 'a window of 12 steps', 'steps 2 times as long']
     """
@@ -104,11 +104,12 @@ def reach(policy: Policy, stream: StreamModel, kind: type[Mechanism], target: fl
         if policy.epsilon is not None:
             by_epsilon = lambda epsilon: error(replace(policy, epsilon=epsilon), stream)  # noqa: E731
             found.append(Reached("epsilon", *_first(EPSILONS, by_epsilon, target)))
-        if isinstance(policy, WEvent) and policy.w > 1:
+        if isinstance(policy, WEvent) and policy.window > 1:
             shorter = sorted(
-                {max(1, policy.w // part) for part in (1, 2, 3, 4, 6, 8, 12, 24, policy.w)}, reverse=True
+                {max(1, policy.window // part) for part in (1, 2, 3, 4, 6, 8, 12, 24, policy.window)},
+                reverse=True,
             )
-            by_window = lambda w: error(replace(policy, w=int(w)), stream)  # noqa: E731
+            by_window = lambda w: error(replace(policy, window=int(w)), stream)  # noqa: E731
             found.append(Reached("window", *_first([Fraction(w) for w in shorter], by_window, target)))
         if isinstance(stream, Description):
             described = stream
@@ -120,7 +121,9 @@ def reach(policy: Policy, stream: StreamModel, kind: type[Mechanism], target: fl
 def _longer(policy: Policy, described: Description, times: int) -> tuple[Policy, Description]:
     """Steps that many times as long, under as long a protection."""
     other = (
-        dataclasses.replace(policy, w=max(1, -(-policy.w // times))) if isinstance(policy, WEvent) else policy
+        dataclasses.replace(policy, window=max(1, -(-policy.window // times)))
+        if isinstance(policy, WEvent)
+        else policy
     )
     season = None if described.season is None or described.season % times else described.season // times
     level = described.level * times

@@ -74,7 +74,7 @@ def read_policy(
     ... epsilon = 0.5
     ... hidden = "every weekday 18:00-23:00"
     ... ''')
-    >>> policy.window, policy.as_w_event().w
+    >>> policy.window, policy.as_w_event().window
     (2, 2)
     """
     reader = _Reader(source, released, clock)

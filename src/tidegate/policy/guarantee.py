@@ -41,7 +41,7 @@ class Guarantee:
 
     Examples
     --------
-    >>> print(Guarantee("Uniform", WEvent(epsilon="1", w=24)).over(steps=48).budget)
+    >>> print(Guarantee("Uniform", WEvent(epsilon="1", window=24)).over(steps=48).budget)
     2-differentially private
     """
 
@@ -121,7 +121,7 @@ class Guarantee:
         if isinstance(mine, User):
             return theirs.horizon is not None and theirs.horizon <= mine.steps_charged
         if isinstance(theirs, User):
-            return isinstance(mine, WEvent) and mine.w >= theirs.steps_charged
+            return isinstance(mine, WEvent) and mine.window >= theirs.steps_charged
         return mine.steps_charged >= theirs.steps_charged
 
 
@@ -130,7 +130,7 @@ def declared(policy: Policy) -> tuple[str, ...]:
 
     Examples
     --------
-    >>> declared(WEvent(epsilon="1", w=24, mobility="fixed"))
+    >>> declared(WEvent(epsilon="1", window=24, mobility="fixed"))
     ('a unit stays in one column within any window',)
     """
     touched = "" if policy.touches is None else f"a unit touches at most {policy.touches} columns in one step"

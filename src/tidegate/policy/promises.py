@@ -217,7 +217,7 @@ class Promises:
                 "promise",
                 "joint",
                 "'windowed' where a secret is hidden for ever",
-                "hide the baseline anew every day, or give the policy a horizon",
+                "hide the baseline day by day, or give the policy a horizon",
             )
         wide = self.stretch(min(reach[0], first), max(reach[1], last))
         amounts = np.zeros(len(wide), dtype=np.int64)

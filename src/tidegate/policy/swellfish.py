@@ -174,7 +174,7 @@ class Swellfish(Policy):
         return WEvent(
             epsilon=min(Fraction(secret.epsilon) for secret in self.secrets),
             delta=self.delta,
-            w=max(specification.longest for specification in self.specifications),
+            window=max(specification.longest for specification in self.specifications),
             max_change=peak,
             adjacency=self.adjacency,
             mobility=self.mobility,
@@ -218,7 +218,7 @@ class Swellfish(Policy):
         """One placement of one secret's event inside its hiding interval."""
         if self.promise == "joint":
             return "one occurrence of every specified event at once, seen inside any one hiding interval"
-        return "one occurrence of any specified event, wherever it stands in its hiding interval"
+        return "one occurrence of any specified event, wherever it is in its hiding interval"
 
 
 def check_clock(specification: Specification, clock: Clock | None) -> None:

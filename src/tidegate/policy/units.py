@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +55,7 @@ class Policy:
     Examples
     --------
     >>> from tidegate.policy import WEvent
-    >>> isinstance(WEvent(epsilon="1", w=24), Policy)
+    >>> isinstance(WEvent(epsilon="1", window=24), Policy)
     True
     """
 
@@ -114,10 +114,11 @@ class Policy:
         epsilon, delta = Fraction(self.epsilon), Fraction(self.delta)
         return Approximate(epsilon, delta) if delta else Pure(epsilon)
 
-    @property
-    def window(self) -> int | None:
-        """How many consecutive steps one unit may influence; None means all of them."""
-        raise NotImplementedError
+    if TYPE_CHECKING:  # a field of WEvent; a property here would be taken for that field's default
+
+        @property
+        def window(self) -> int | None:
+            """How many consecutive steps one unit may influence; None means all of them."""
 
     @property
     def steps_charged(self) -> int:
@@ -131,7 +132,7 @@ class Policy:
 
         Examples
         --------
-        >>> WEvent(epsilon="1", w=3, adjacency="replace").restated(User, Fraction(2), horizon=9)
+        >>> WEvent(epsilon="1", window=3, adjacency="replace").restated(User, Fraction(2), horizon=9)
         User(epsilon='2', adjacency='replace', horizon=9)
         """
         same = ("max_change", "adjacency", "mobility", "touches", "signed")
@@ -151,11 +152,11 @@ class Policy:
 
         Examples
         --------
-        >>> WEvent(epsilon="1", w=3).step_sensitivity(columns=5)
+        >>> WEvent(epsilon="1", window=3).step_sensitivity(columns=5)
         Fraction(1, 1)
-        >>> WEvent(epsilon="1", w=3, adjacency="replace").step_sensitivity(columns=5)
+        >>> WEvent(epsilon="1", window=3, adjacency="replace").step_sensitivity(columns=5)
         Fraction(2, 1)
-        >>> WEvent(epsilon="1", w=3, adjacency="replace", signed=True).step_sensitivity(columns=1)
+        >>> WEvent(epsilon="1", window=3, adjacency="replace", signed=True).step_sensitivity(columns=1)
         Fraction(2, 1)
         """
         return Fraction(self.max_change) * (2 if self.doubles(columns) else 1)
@@ -226,34 +227,29 @@ class WEvent(Policy):
 
     Parameters
     ----------
-    w
-        The length of the window in steps.
+    window
+        Its length in steps: all that happens within so many consecutive steps is protected together.
 
     Examples
     --------
-    >>> WEvent(epsilon="1", w=24).unit()
+    >>> WEvent(epsilon="1", window=24).unit()
     'everything within any 24 consecutive steps: a change of at most 1 in each of them'
     """
 
-    w: int
+    window: int
 
     name: ClassVar[str] = "w-event privacy"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "w", whole("w", self.w, most=LONGEST))
-
-    @property
-    def window(self) -> int:
-        """The w of w-event."""
-        return self.w
+        object.__setattr__(self, "window", whole("window", self.window, most=LONGEST))
 
     def unit(self) -> str:
         """All that happens within one window."""
-        if self.w == 1:
+        if self.window == 1:
             return f"everything within any one step: a change of at most {_amount(self)} in it"
         return (
-            f"everything within any {self.w} consecutive steps: "
+            f"everything within any {self.window} consecutive steps: "
             f"a change of at most {_amount(self)} in each of them"
         )
 

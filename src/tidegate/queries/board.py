@@ -59,7 +59,7 @@ class Board:
                 continue
             try:
                 answers[name] = getattr(query, how)(released)
-            except Exception as error:  # the other questions and the stream go on
+            except Exception as error:  # the other questions and the stream continue
                 answers[name] = None
                 self._note(name, f"{type(error).__name__}: {error}")
             if query.failure:

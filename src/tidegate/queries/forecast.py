@@ -70,7 +70,7 @@ def forecast(
 
 
 def _column(values: Values, steps: int, order: tuple[int, int, int], method: str) -> Values:
-    if np.ptp(values) == 0.0:  # nothing to learn: a constant goes on
+    if np.ptp(values) == 0.0:  # nothing to learn: a constant continues
         return np.full(steps, values[-1])
     mean = values.mean()  # taken off first: it is not estimated along with the rest
     if order == (1, 0, 1) and method == METHODS[0]:

@@ -83,7 +83,7 @@ class Monitor(Question):
     """A monitor of your own: alarm where B(f(the last w counts)) is true, for each column or aggregate.
 
     If f or B raises, the monitor has failed: from then on it answers False and calls them no more, `failure`
-    says at which step and why, and the stream goes on.
+    says at which step and why, and the stream continues.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ class Monitor(Question):
                 try:
                     for column in range(width):
                         alarms[column] = bool(self.alarm(self.measure(recent[:, column].copy())))
-                except Exception as error:  # a user's function may raise anything; the stream goes on
+                except Exception as error:  # a user's function may raise anything; the stream continues
                     reason = f"{type(error).__name__}: {error}"
                     self.failure = f"the monitor failed at step {self.history.step}: {reason}"
                     alarms[:] = False

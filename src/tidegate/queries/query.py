@@ -40,7 +40,7 @@ class Question(ABC):
     """
 
     failure: str | None = None
-    """Why it can answer no longer, of one that goes on after what it calls has failed."""
+    """Why it can answer no longer, of one that continues after what it calls has failed."""
 
     goes_on: ClassVar[bool] = False
     """Whether it is asked on after a failure."""
@@ -69,7 +69,7 @@ class Question(ABC):
         return self.history.state()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` returned."""
+        """Resume from what `state` returned."""
         self.history.restore(state)
 
     def summed(self, values: Answers) -> Answers:

@@ -119,7 +119,7 @@ def _project(values: Values, variances: Values, relations: Sequence[Relation], s
             now[:, lower] -= move[:, np.newaxis] * of[:, lower]
             now[:, upper] += move * of[:, upper]
             more[number] = fresh
-        wanted = now - lifted[live]  # of Dykstra's method: what the last round has lifted is lifted anew
+        wanted = now - lifted[live]  # of Dykstra's method: what the last round has lifted is lifted again
         now = np.where(signs, np.maximum(wanted, 0.0), wanted)
         point[live], multipliers[:, live], lifted[live] = now, more, now - wanted
         moved = np.abs(now - before).max(axis=1, initial=0.0)

@@ -172,7 +172,7 @@ class StateSpace:
         Examples
         --------
         >>> import tidegate as tg
-        >>> releases = tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", w=3))).push_batch([[50]] * 40)
+        >>> releases = tg.open(tg.mechanisms.Uniform(tg.WEvent(epsilon="1", window=3))).push_batch([[50]] * 40)
         >>> model = StateSpace()
         >>> known = model.push_batch(releases)
         >>> ahead = model.forecast(12)
@@ -229,6 +229,6 @@ class StateSpace:
         return {**kept, "step": self.step}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` returned."""
+        """Resume from what `state` returned."""
         self.step = int(state["step"])
         self._tracker.restore(state)

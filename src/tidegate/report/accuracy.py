@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tidegate.config import Config
 from tidegate.config.auto import choose, seconds_of_a_step, steps_of_a_day
-from tidegate.mechanisms import Mechanism
+from tidegate.mechanisms import Blocks, Mechanism
 from tidegate.plan import Description
 from tidegate.plan.remedies import Remedy, remedies
 from tidegate.policy import Policy
@@ -103,6 +103,7 @@ def what_would_help(config: Config, found: Accuracy) -> list[Remedy]:
         or not (query.nonnegative or query.aggregate == "given")
         or config.mechanism.statistic != "steps"
         or query.aggregate == "quantile"
+        or isinstance(config.mechanism, Blocks)
     ):
         return []
     seconds = step_seconds(config)

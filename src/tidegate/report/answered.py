@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidegate.config.answer import Answer
-from tidegate.pipeline.outputs import independent_noise
-from tidegate.pipeline.released import Released
+from tidegate.pipeline.query_releases import Released
 from tidegate.queries.standing import Row
 from tidegate.report.pictures import meant
-from tidegate.sinks.answers import Beside, asked
+from tidegate.sinks.answer_file import Beside, asked
 
 MOST_ROWS = 10  # of an answer that a report shows
 
@@ -85,14 +84,14 @@ def answered(released: Released, answer: Answer, beside: Mapping[str, Released])
     if answer.beside is not None:
         found = beside[answer.beside]
         since = max(released.scope.first, found.scope.first) - 1
-        other = Beside(found.chunks, independent_noise(found.config), since=since)
+        other = Beside(found.chunks, since=since)
         other.begin()
-    noise, steps = independent_noise(released.config), 0
+    steps = 0
     newest: tuple[Row, ...] = ()
     alarming = "alarm" in operator.extras
     alarms: list[Row] = []
     for chunk in released.chunks():
-        for _, rows in asked(operator, chunk, noise, other):
+        for _, rows in asked(operator, chunk, other):
             if not rows:
                 continue
             steps, newest = steps + 1, tuple(rows)

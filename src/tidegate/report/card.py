@@ -21,7 +21,7 @@ from tidegate.policy import Approximate, Budget, ZeroConcentrated
 from tidegate.report.learnt import learnt_clip, released_by
 from tidegate.report.wording import Words, budget_in_words, title_of_all
 from tidegate.sinks.errors import SinkError
-from tidegate.sinks.files import check_earlier
+from tidegate.sinks.file_writing import check_earlier
 from tidegate.version import __version__
 
 NOT_STATED = "not stated"
@@ -142,7 +142,7 @@ def card_of_all(parts: Sequence[Config], history: Sequence[str] = ()) -> dict[st
         "privacy": {
             **privacy,
             "guarantee": f"All queries together: {parts[0].promise.budget} for "
-            f"{parts[0].policy.unit().partition(':')[0]} ({parts[0].policy.name}).",
+            f"{parts[0].protects(parts[0].policy).partition(':')[0]} ({parts[0].policy.name}).",
             "assumptions": list(clauses),
         },
         "model": first["model"],

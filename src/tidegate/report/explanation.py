@@ -134,7 +134,7 @@ def _specified(config: Config, policy: Swellfish) -> Iterator[str]:
     who = "1 public specification names" if many == 1 else f"{many:,} public specifications name"
     joint = ", also if every event of a specification happened at once" if policy.promise == "joint" else ""
     yield (
-        f"Protected are the events that {who}: nobody can tell whether one of them happened, wherever it stood in the "
+        f"Protected are the events that {who}: nobody can tell whether one of them happened, wherever it was in the "
         f"time in which it is hidden{joint}."
     )
     for specification in policy.specifications[:MOST_SPECIFICATIONS]:

@@ -11,7 +11,7 @@ from tidegate.mechanisms import Mechanism
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.pipeline.errors import LogUnavailable
 from tidegate.pipeline.logs import log_exists
-from tidegate.pipeline.reading import read_stream
+from tidegate.pipeline.stream_reader import read_stream
 from tidegate.policy import Policy
 
 
@@ -35,7 +35,7 @@ def learnt_clip(config: Config) -> str | None:
 
 
 def learnt_nothing(config: Config) -> str:
-    """A warning where values go on counting up to their bound, which is as public as what was learnt; else empty."""
+    """A warning where values continue to count up to their bound, which is as public as what was learnt; else empty."""
     found = learnt_clip(config)
     if found is None or config.query.clip is None or Fraction(found) < Fraction(config.query.clip[1]):
         return ""

@@ -19,7 +19,7 @@ from tidegate.releases import Status
 from tidegate.report.accuracy import half_widths
 from tidegate.sinks.chunks import Chunk
 from tidegate.sinks.errors import SinkError
-from tidegate.sinks.files import check_earlier, replacing
+from tidegate.sinks.file_writing import check_earlier, replacing
 from tidegate.sinks.layout import plain
 from tidegate.sinks.rounding import rounded
 

@@ -113,11 +113,18 @@ def meant(value: float, half: float = math.nan) -> str:
     --------
     >>> meant(0.0151, 127.0), meant(11.13, 127.0), meant(11.13, 0.5), meant(55.26), meant(math.nan)
     ('0', '11', '11.1', '55', '–')
+    >>> meant(32331.0, 380.0)  # two digits would not tell it from the ends of its interval
+    '32,300'
     """
     if not math.isfinite(value):
         return "–"
     power = float(powers(np.array([half]))[0])
-    return about(value if math.isnan(power) else round(value * power) / power)
+    if math.isnan(power):
+        return about(value)
+    kept = round(value * power) / power
+    digits = -math.floor(math.log10(half / 3))
+    finer = f"{round(kept, digits):,.{max(digits, 0)}f}"
+    return about(kept) if kept == 0 or digits < 1 - math.floor(math.log10(abs(kept))) else finer
 
 
 def draw_line(times: Times, one: Series, frame: Frame = SMALL) -> str:

@@ -21,7 +21,7 @@ from tidegate.errors import InvalidInput, InvalidParameter, without_secrets
 from tidegate.exact import show
 from tidegate.naming import listed
 from tidegate.pipeline.logs import LogReader, log_exists
-from tidegate.pipeline.reading import books_of, history_of
+from tidegate.pipeline.stream_reader import books_of, history_of
 from tidegate.policy import Approximate, Budget, Guarantee, Pure, Swellfish, User, ZeroConcentrated
 from tidegate.report.accuracy import step_seconds
 from tidegate.report.card import DELTA, budget_with_epsilon, epsilon_of
@@ -29,7 +29,7 @@ from tidegate.report.explanation import explain, published
 from tidegate.report.learnt import released_by
 from tidegate.report.wording import Words, several
 from tidegate.sinks.errors import SinkError
-from tidegate.sinks.files import check_earlier
+from tidegate.sinks.file_writing import check_earlier
 from tidegate.version import __version__
 
 NEEDED = (
@@ -238,7 +238,7 @@ def _unit_details(queries: Queries, words: Words) -> Iterator[str]:
         yield from _specified(config)
         return
     for part in queries.parts:
-        yield f"{_named(part, queries)}two streams are adjacent if they differ in {part.policy.unit()}."
+        yield f"{_named(part, queries)}two streams are adjacent if they differ in {part.protects(part.policy)}."
     changed = {"add-remove": "added or removed", "replace": "replaced by others"}[policy.adjacency]
     yield f"The contributions of one {words.unit} to these steps are {changed}."
     moves = "may be in another column at every step" if policy.mobility == "moving" else "stays in one column"

@@ -18,9 +18,9 @@ from tidegate.config import Config
 from tidegate.config.auto import steps_of_a_day
 from tidegate.core.verify import Verification
 from tidegate.exact import show
-from tidegate.pipeline.history import Ended, ended_scopes, newest_of_all
-from tidegate.pipeline.reading import books_of, history_of
-from tidegate.pipeline.released import Released
+from tidegate.pipeline.earlier_releases import Ended, ended_scopes, newest_of_all
+from tidegate.pipeline.query_releases import Released
+from tidegate.pipeline.stream_reader import books_of, history_of
 from tidegate.policy import Approximate, Budget, ZeroConcentrated
 from tidegate.releases import Status
 from tidegate.report.accuracy import Accuracy, accuracy, step_seconds
@@ -49,7 +49,7 @@ from tidegate.report.truth import true_values
 from tidegate.report.wording import Words, about, budget_in_words, odds, several, title_of_all
 from tidegate.sinks.chunks import Chunk
 from tidegate.sinks.errors import SinkError
-from tidegate.sinks.files import check_report, replacing
+from tidegate.sinks.file_writing import check_report, replacing
 from tidegate.version import __version__
 
 Values = npt.NDArray[np.float64]

@@ -204,7 +204,7 @@ class Words:
             lasts = f" ({self.span(horizon)})" if horizon else ""
             return f"any {self.unit}, over the whole stream{lasts}"
         if isinstance(policy, Swellfish):
-            return "any specified event, wherever it stands in the time in which it is hidden"
+            return "any specified event, wherever it is in the time in which it is hidden"
         if isinstance(policy, Event) or policy.window is None:
             return f"any {self.unit}, in any one {self.step}"
         return f"any {self.unit}, any {self.span(self.config.window or 1)}"

@@ -21,7 +21,7 @@ class BrokerAddress:
     url
         The address; "mqtt://…" without encryption. Over TLS the broker's certificate must be one of `sslrootcert`, or of
         the system's authorities, and have the host's name. `sslcert` and `sslkey` name the client's own, which some
-        brokers ask for. A password may stand in it only for a program of one's own; a configuration names it.
+        brokers ask for. A password may be in it only for a program of one's own; a configuration names it.
 
     Examples
     --------

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.releases import Release, Releases, Status
+from tidegate.releases import Errors, Release, Releases, Status
 
 Integers = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
@@ -47,6 +47,8 @@ class Chunk:
     radius
         Half the widths of the intervals around values at 90 %: releases × columns, or releases × 1 where all columns
         have the same; NaN where none is known, None where none ever is.
+    errors
+        Of what the errors of values are made, for those who add steps up; None where nobody does, or nothing is known.
 
     Examples
     --------
@@ -65,6 +67,7 @@ class Chunk:
     status: npt.NDArray[np.int8]
     values: Values
     radius: Values | None = None
+    errors: Errors | None = None
 
     def __len__(self) -> int:
         return len(self.step)
@@ -75,8 +78,10 @@ class Chunk:
         return self.first + len(self.step) - 1
 
     @classmethod
-    def of_batch(cls, first: int, releases: Releases, revisions: Integers | None = None) -> Chunk:
-        """Releases of consecutive steps, with the revision of each (by default 0)."""
+    def of_batch(
+        cls, first: int, releases: Releases, revisions: Integers | None = None, *, explained: bool = False
+    ) -> Chunk:
+        """Releases of consecutive steps, with the revision of each (by default 0); `explained`: with their errors."""
         count = len(releases)
         # revised values of a period become known together, each after a delay of its own
         ends = releases.ends
@@ -92,6 +97,7 @@ class Chunk:
             np.asarray(releases.status, dtype=np.int8),
             np.asarray(releases.values, dtype=np.float64),
             _known(releases.radius(CONFIDENCE)),
+            releases.radii.errors() if explained and releases.radii is not None else None,
         )
 
     @classmethod
@@ -145,10 +151,11 @@ class Chunk:
         begin = range(len(self))[part].start
         columns: dict[str, Any] = {name: getattr(self, name)[part] for name, _ in _COLUMNS}
         radius = None if self.radius is None else self.radius[part]
-        return Chunk(self.first + begin, values=self.values[part], radius=radius, **columns)
+        errors = None if self.errors is None else Errors(*(each[part] for each in self.errors))
+        return Chunk(self.first + begin, values=self.values[part], radius=radius, errors=errors, **columns)
 
     def picked(self, index: Integers) -> Chunk:
-        """Some of the releases, in any order; their numbers are the caller's business."""
+        """Some of the releases, in any order, without their errors; their numbers are the caller's business."""
         columns: dict[str, Any] = {name: getattr(self, name)[index] for name, _ in _COLUMNS}
         radius = None if self.radius is None else self.radius[index]
         return Chunk(self.first, values=self.values[index], radius=radius, **columns)
@@ -165,7 +172,9 @@ def joined(chunks: Iterable[Chunk], width: int) -> Chunk:
         name: np.concatenate([getattr(chunk, name) for chunk in found]) for name, _ in _COLUMNS
     }
     values = np.concatenate([chunk.values for chunk in found])
-    return Chunk(found[0].first, values=values, radius=_joined_radius(found), **columns)
+    return Chunk(
+        found[0].first, values=values, radius=_joined_radius(found), errors=_joined_errors(found), **columns
+    )
 
 
 def latest(chunk: Chunk) -> Chunk:
@@ -197,6 +206,14 @@ def _joined_radius(chunks: Sequence[Chunk]) -> Values | None:
         for chunk in chunks
     ]
     return np.concatenate(parts)
+
+
+def _joined_errors(chunks: Sequence[Chunk]) -> Errors | None:
+    """NaN where none are known."""
+    if all(chunk.errors is None for chunk in chunks):
+        return None
+    parts = [chunk.errors or Errors(*(np.full(chunk.values.shape, np.nan),) * 4) for chunk in chunks]
+    return Errors(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 
 
 def _known(radius: Values | None) -> Values | None:

@@ -8,8 +8,8 @@ from tidegate.errors import InvalidParameter, check_scheme
 from tidegate.servers.kafka import is_topic
 from tidegate.servers.postgres import SCHEMES as POSTGRES
 from tidegate.servers.postgres import is_table
+from tidegate.sinks.latest_revision import NewestFileSink, NewestOutputSink
 from tidegate.sinks.layout import Layout
-from tidegate.sinks.newest import NewestFileSink, NewestOutputSink
 from tidegate.sinks.parquet import ParquetFileSink, ParquetFolderSink, parquet_bytes
 from tidegate.sinks.sink import Sink
 from tidegate.sinks.text import StandardOutputSink, TextFileSink
@@ -31,7 +31,7 @@ def open_sink(
     format
         "csv", "jsonl" or "parquet"; "auto" goes by the name of the file.
     follow
-        Whether the stream goes on, so that the sink must be up to date after every step.
+        Whether the stream continues, so that the sink must be up to date after every step.
     newest
         Whether a file or standard output gets one row a step, the newest release of it, when the input has ended.
 

@@ -15,7 +15,7 @@ from tidegate.sinks.layout import Layout
 from tidegate.sinks.sink import Position, Sink
 
 AT_ONCE = 5_000  # records of one transaction
-PATIENCE = 10.0  # seconds to wait for the brokers before the stream goes on without them
+PATIENCE = 10.0  # seconds to wait for the brokers before the stream continues without them
 AT_START = 30.0  # seconds to wait for them at a start
 _LOOK = 200  # records that are looked at first, from the end of the topic backwards
 
@@ -28,8 +28,8 @@ class KafkaSink(Sink):
     """Produces every release as JSON, in transactions under the stream's own name.
 
     A start fences whoever had that name before, ends what it left open, reads the last committed release back from the
-    topic and goes on after it. Readers with `isolation.level=read_committed` see each release once, in order. The same is
-    done after any failure: whether a transaction whose word was lost has been committed is read from the topic.
+    topic and continues after it. Readers with `isolation.level=read_committed` see each release once, in order. It does
+    the same after any failure: it reads from the topic whether an unanswered transaction was committed.
 
     Records have the key "stream-step" (in long layout with the column), under which a compacted topic keeps the newest
     revision, and the headers `stream`, `number`, `step`, `revision` and `guarantee`.
@@ -66,12 +66,12 @@ class KafkaSink(Sink):
         if self.occupied():
             raise AnotherStream(
                 f"{self.name} has releases of another stream than this one; put back the ledger that they were made from "
-                "if that was lost, name another topic in [sink], or begin a new stream with --begin-anew, whose budget "
+                "if that was lost, name another topic in [sink], or begin a new stream with --new-stream, whose budget "
                 "adds to the one of those releases."
             )
 
     def resume(self, number: int, position: Position | None) -> int:
-        """Take the stream's name, and go on after the last committed release."""
+        """Take the stream's name, and continue after the last committed release."""
         self._number = number  # where the topic has forgotten all of them, as retention does
         self._starting(lambda: self._begin(AT_START))
         return self._number

@@ -15,7 +15,7 @@ from tidegate.sinks.layout import Layout
 from tidegate.sinks.sink import Position, Sink
 
 AT_ONCE = 1000  # messages between two waits
-PATIENCE = 2.0  # seconds to wait for the broker's word before the stream goes on without it
+PATIENCE = 2.0  # seconds to wait for the broker's word before the stream continues without it
 
 
 class MqttSink(Sink):

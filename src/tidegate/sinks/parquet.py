@@ -10,7 +10,7 @@ import polars as pl
 
 from tidegate.sinks.chunks import Chunk, joined
 from tidegate.sinks.errors import SinkError
-from tidegate.sinks.files import replacing
+from tidegate.sinks.file_writing import replacing
 from tidegate.sinks.layout import Layout
 from tidegate.sinks.sink import FileSink, Position, not_written
 
@@ -78,7 +78,7 @@ class ParquetFolderSink(FileSink):
             raise self._not_written(error) from None
         there = self._files()
         self._last = _part(number) if number else ""
-        # a file that is gone is written anew, and those that are there are found to be the same
+        # a file that is gone is written again, and those that are there are found to be the same
         whole = all(_part(last) in there for last in range(PART, number + 1, PART))
         return number - number % PART if whole and there else 0
 
@@ -189,5 +189,5 @@ def _foreign(path: Path) -> SinkError:
     return SinkError(
         f"{path} holds something else than this stream has released, and what was published is never overwritten; put "
         "back the ledger that it was released from if that was lost or is an older copy, or name another location in "
-        "[sink], or begin a new stream with --begin-anew, whose budget adds to the one that was spent on it."
+        "[sink], or begin a new stream with --new-stream, whose budget adds to the one that was spent on it."
     )

@@ -16,7 +16,7 @@ from tidegate.sinks.layout import Layout
 from tidegate.sinks.sink import Position, Sink
 
 AT_ONCE = 20_000  # rows of one transaction
-ANSWER = 10.0  # seconds that the server may take before the stream goes on without it
+ANSWER = 10.0  # seconds that the server may take before the stream continues without it
 BOOK, NEWEST = "_stream", "_newest"  # endings of the tables beside the one with releases
 _LONGEST = 63 - len("_earlier_999") - len(NEWEST)  # PostgreSQL cuts longer names off
 
@@ -57,7 +57,7 @@ ON CONFLICT (query, "column", step, revision) DO UPDATE SET time = EXCLUDED.time
 class PostgresSink(Sink):
     """Writes releases to a table, with a view of the newest revisions beside it.
 
-    Rows and the number of the last release are committed together, so that a start after a crash goes on exactly
+    Rows and the number of the last release are committed together, so that a start after a crash continues exactly
     after what is there, whether or not the word of the last commit has reached this program. Each start takes the
     table over: a program that was wrongly taken for dead is refused with its next write.
 
@@ -174,7 +174,7 @@ class PostgresSink(Sink):
                     session.execute(f"ALTER {kind} {self.address.named(before + ending)} RENAME TO {name}")
 
     def resume(self, number: int, position: Position | None) -> int:
-        """Make the tables if there are none, take them over, and go on after the last release that they have."""
+        """Make the tables if there are none, take them over, and continue after the last release that they have."""
         with self._starting() as session, session.transaction():
             if not self._there(session):
                 for statement in (_TABLE, _INDEX):
@@ -192,7 +192,7 @@ class PostgresSink(Sink):
             )
             if self._taken(session):
                 raise self._foreign()
-            if self._made:  # a table that was dropped is written anew, with the rows of all queries
+            if self._made:  # a table that was dropped is written again, with the rows of all queries
                 session.execute(self._sql("UPDATE {book} SET number = 0"))
             session.execute(
                 self._sql(f"UPDATE {{book}} SET worker = worker + 1 WHERE {_PARTS}"), [self._query]
@@ -258,7 +258,7 @@ class PostgresSink(Sink):
     def _foreign(self) -> SinkError:
         return AnotherStream(
             f"{self.name} has rows of another stream than this one; put back the ledger that it was released from if "
-            "that was lost, name another table in [sink], or begin a new stream with --begin-anew, whose budget adds to "
+            "that was lost, name another table in [sink], or begin a new stream with --new-stream, whose budget adds to "
             "the one of those rows."
         )
 

@@ -1,4 +1,4 @@
-"""The shape of every sink: it takes releases in order, and says how far it can go on from after a crash."""
+"""The shape of every sink: it takes releases in order, and says how far it can resume from after a crash."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from tidegate.sinks.chunks import Chunk
 from tidegate.sinks.errors import SinkError
-from tidegate.sinks.files import earlier_name
+from tidegate.sinks.file_writing import earlier_name
 
 Position = dict[str, Any]
 
@@ -46,7 +46,7 @@ class Sink(ABC):
         self.path = path
         self.vouched = False
         self.remembers: Position = {}  # what the store keeps about it besides its position
-        self._aside: Path | None = None  # what stood there before this start
+        self._aside: Path | None = None  # what was there before this start
 
     def occupied(self) -> bool:
         """Whether something stands where releases will go."""
@@ -84,19 +84,19 @@ class Sink(ABC):
         """What stands there was not written by this stream, or not from this ledger."""
         remedy = (
             "put the newest ledger back if this one is an older copy; if it is the newest, move the file away, and it is "
-            "written anew from the store, or name another location in [sink]"
+            "written again from the store, or name another location in [sink]"
             if self.vouched
             else "put back the ledger that it was released from if that was lost or is an older copy, or name another "
-            "location in [sink], or begin a new stream with --begin-anew, whose budget adds to the one of that file"
+            "location in [sink], or begin a new stream with --new-stream, whose budget adds to the one of that file"
         )
         return SinkError(f"{self.path} holds something else than this stream has released; {remedy}.")
 
     def _goes_on(self) -> SinkError:
-        """What stands there begins with all that the ledger knows, and has more."""
+        """The file begins with all releases of the ledger, and has more."""
         return SinkError(
-            f"{self.path} goes on after all that this ledger knows to be released: the ledger is an older copy that has "
-            "forgotten what was spent, or somebody has added to the file; put the newest ledger back, or take out of the "
-            "file what was added. Without the file the same steps would be released twice."
+            f"{self.path} has more than this ledger knows to be released: the ledger is an older copy that lacks "
+            "the latest charges, or rows were added to the file; restore the newest ledger, or remove from the file "
+            "what was added. Without the file the same steps would be released twice."
         )
 
     def _not_written(self, error: OSError) -> SinkError:
@@ -104,7 +104,7 @@ class Sink(ABC):
         return not_written(self.path, error)
 
     def resume(self, number: int, position: Position | None) -> int:
-        """Prepare to go on after the number that `sync` last vouched for; returns the number to go on after.
+        """Prepare to continue after the number that `sync` last vouched for; returns the number to continue after.
 
         A smaller number asks for earlier releases again, for example because a file is gone.
         """

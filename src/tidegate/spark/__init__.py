@@ -1,7 +1,7 @@
 """Events that Apache Spark reads and bounds: a streaming DataFrame that is followed, or one of years for a backfill.
 
-The only room that imports pyspark, when it is used. Executors map records to rows and bound contributions; the driver has
-the public clock, the ledger and the mechanism, and sees one small matrix a step.
+The only package that imports pyspark, when it is used. Executors map records to rows and bound contributions. The driver
+has the public clock, the log and the mechanism, and sees one small matrix per step.
 """
 
 from typing import TYPE_CHECKING, Any

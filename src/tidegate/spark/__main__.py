@@ -90,13 +90,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--where", action="store_true", help="print the path of this program, for spark-submit"
     )
-    parser.add_argument("--follow", action="store_true", help="go on as events arrive")
+    parser.add_argument("--follow", action="store_true", help="continue as events arrive")
     parser.add_argument("--checkpoint", help="Spark's folder for the query; beside the ledger if not given")
     parser.add_argument(
         "--spool", help="a folder that driver and executors share; beside the ledger if not given"
     )
     parser.add_argument("--every", default="1 second", help="how often Spark looks for events")
-    for name in ("backfill", "begin-anew", "new-checkpoint"):
+    for name in ("backfill", "new-stream", "new-checkpoint"):
         parser.add_argument(f"--{name}", action="store_true", help="as for tidegate.spark.follow")
     given = parser.parse_args(arguments)
     if given.where or given.configuration is None:
@@ -117,7 +117,7 @@ def _run(given: argparse.Namespace) -> None:
     with in_a_sentence():
         events = events_of(session, queries, streaming=streaming)
     if not streaming:
-        release(queries, events, begin_anew=given.begin_anew)
+        release(queries, events, new_stream=given.new_stream)
         return
     beside = queries.path if is_url(queries.ledger) else queries.ledger
     stopped = threading.Event()
@@ -131,7 +131,7 @@ def _run(given: argparse.Namespace) -> None:
         every=given.every,
         stopped=stopped,
         backfill=given.backfill,
-        begin_anew=given.begin_anew,
+        new_stream=given.new_stream,
         new_checkpoint=given.new_checkpoint,
     )
 

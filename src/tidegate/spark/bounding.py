@@ -9,7 +9,6 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from tidegate.errors import InvalidParameter
 from tidegate.ingest import Query
 from tidegate.ingest.aggregate import valued
 from tidegate.spark.reading import Reading
@@ -44,8 +43,6 @@ def condensed(reading: Reading, rows: DataFrame) -> DataFrame:
             )
     found = []
     for number, (_, query) in enumerate(reading.parts):
-        if query.over > 1:
-            raise InvalidParameter("over", query.over, "absent for events that Spark reads", "drop it")
         own = rows if len(reading.parts) == 1 else rows.where(sql.col("part") == number)
         if query.aggregate == "given":
             kept = _last(own)

@@ -28,8 +28,8 @@ class _Sentences(AccumulatorParam[frozenset[str]]):
         return value1 | value2
 
 
-def release(configuration: str | Path | Queries, events: DataFrame, *, begin_anew: bool = False) -> None:
-    """Release all steps of a configuration from a DataFrame that ends, and go on where an earlier start was stopped.
+def release(configuration: str | Path | Queries, events: DataFrame, *, new_stream: bool = False) -> None:
+    """Release all steps of a configuration from a DataFrame that ends, and resume where an earlier start stopped.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def release(configuration: str | Path | Queries, events: DataFrame, *, begin_ane
         The file, as for ``tidegate release``; its location is not read. `count` in ``[steps]`` says how many there are.
     events
         One row for each record, with the columns that ``[source]`` names.
-    begin_anew
+    new_stream
         Accept that the sink has releases of an earlier stream, whose budget adds to this one's.
 
     Privacy
@@ -56,7 +56,7 @@ def release(configuration: str | Path | Queries, events: DataFrame, *, begin_ane
             "write how many steps there are, for example count=168",
         )
     reading = reading_of(queries, events, lenient=False)
-    with open_pipeline(queries, new_stream=begin_anew) as pipeline:
+    with open_pipeline(queries, new_stream=new_stream) as pipeline:
         (edition,), first = pipeline.editions, pipeline.step + 1
         if first <= last:
             cells = _cells(reading, events, first)

@@ -157,7 +157,7 @@ def follow(
     clock: Callable[[], float] | None = None,
     stopped: threading.Event | None = None,
     backfill: bool = False,
-    begin_anew: bool = False,
+    new_stream: bool = False,
     new_checkpoint: bool = False,
 ) -> None:
     """Release the steps of a configuration from a streaming DataFrame, until the last one or until it is stopped.
@@ -178,7 +178,7 @@ def follow(
         Public time in seconds since 1970.
     stopped
         Set it, from another thread or a signal handler, to end after the present batch.
-    backfill, begin_anew
+    backfill, new_stream
         As for ``tidegate release``.
     new_checkpoint
         Accept that the checkpoint is not the one of earlier releases: the source is read again from its beginning, and
@@ -198,7 +198,7 @@ def follow(
     reading = reading_of(queries, events, lenient=True)
     now = clock or PublicClock()
     session = events.sparkSession
-    with open_pipeline(queries, follow=True, clock=now, backfill=backfill, new_stream=begin_anew) as pipeline:
+    with open_pipeline(queries, follow=True, clock=now, backfill=backfill, new_stream=new_stream) as pipeline:
         count = queries.first.steps.count
         bound = ((pipeline.position or {}).get("source") or {}).get("query")
         if count is not None and pipeline.step >= count:
@@ -291,6 +291,6 @@ def _options(leaf: Any) -> str:
 
 def _another(checkpoint: str) -> SpoolLost:
     return SpoolLost(
-        f"the checkpoint {checkpoint} is not the one of the releases in the ledger, so its batches count anew; put the "
+        f"the checkpoint {checkpoint} is not the one of the releases in the ledger, so its batches count again; put the "
         "right one back, or accept with new_checkpoint that the source is read again from its beginning."
     )

@@ -17,6 +17,7 @@ from tidegate.clock.steps import Steps
 from tidegate.config import Queries
 from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.ingest import Query, Schema
+from tidegate.ingest.active_units import longest_over
 from tidegate.ingest.aggregate import read_rows, valued
 from tidegate.ingest.schema import UnitReader, check_header
 from tidegate.ingest.times import TimeReader
@@ -128,6 +129,9 @@ def reading_of(queries: Queries, events: DataFrame, *, lenient: bool) -> Reading
             "bounds with Spark, whose executors add values up before a threshold is known",
             "write clip = [0, 100], or release from files",
         )
+    over = longest_over(queries.counted)
+    if over > 1:
+        raise InvalidParameter("over", over, "absent for events that Spark reads", "drop it")
     ordered = sorted(queries.parts, key=lambda part: part.name)
     parts = tuple((part.schema, part.query) for part in ordered)
     needed = needed_by(parts)

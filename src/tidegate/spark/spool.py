@@ -1,9 +1,9 @@
 """Condensed rows of open steps on a file system that driver and executors share: what was read, batch by batch.
 
 A batch is kept as ``batch-N``. What is still open after step S and batch N is kept as ``open-N-S``, which stands for all
-batches up to N: as soon as it has its name, everything before is superseded and removed. Rows are written under a name
+batches up to N: as soon as it has its name, everything before is replaced and removed. Rows are written under a name
 of nobody's, and given their own by the driver that holds the ledger, in one rename: so a process that dies at any
-instruction, or goes on after it was taken for dead, leaves every batch in the spool once.
+instruction, or continues after it was taken for dead, leaves every batch in the spool once.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Spool:
         return self._session.read.schema(columns).parquet(*(f"{self._folder}/{name}" for name in names))
 
     def tidy(self) -> None:
-        """Remove what was cut off or is superseded."""
+        """Remove what was cut off or is replaced."""
         for name in self._pieces()[1]:
             self._files.remove(name)
 

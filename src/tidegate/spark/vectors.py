@@ -13,9 +13,9 @@ from tidegate.config import Config
 from tidegate.ingest import StepBlock
 from tidegate.ingest.aggregate import Mask, Matrix, expanded, valued
 from tidegate.ingest.blocks import block_steps
+from tidegate.ingest.combined_query import fill
 from tidegate.ingest.errors import RepeatedReading
 from tidegate.ingest.query import Query
-from tidegate.ingest.several import fill
 from tidegate.ingest.sources.source import Position
 
 Cells = Mapping[str, Matrix]  # part, step, column, n and value of each cell that has contributions

@@ -25,8 +25,7 @@ from tidegate.structures.kernels.searching import (
     SEASON,
     SEASON_STEP,
     SMOOTH,
-    climb,
-    score,
+    search,
     write_parameters,
 )
 
@@ -276,8 +275,7 @@ def estimate(
         wild = centre.copy()
         wild[VARIANCES] += math.log(max(1.0, float(np.square(values).mean()) / size.square))
         begun += [(centre, STEPS), (wild, STEPS)]
-    scores = [score(candidate, *rule) for candidate, _ in begun]
-    found = max(scores)
-    best, width = (array.copy() for array in begun[scores.index(found)])
-    climb(best, width, SEARCHED if len(structure.frequency) else SEASON, rounds, found, *rule)
+    candidates, widths = (np.stack(arrays) for arrays in zip(*begun, strict=True))
+    coordinates = SEARCHED if len(structure.frequency) else SEASON
+    best: Floats = candidates[search(candidates, widths, coordinates, rounds, *rule)]
     return best

@@ -48,7 +48,7 @@ RARELY = 1 << 16  # measurements between two estimates, at most
 
 
 def at_a_line(*shape: int) -> Floats:
-    """Zeros that begin at a cache line: vectors that straddle two lines cost a sixth of the speed."""
+    """Zeros that begin at a cache line: vectors that span two lines cost a sixth of the speed."""
     size = math.prod(shape)
     room = np.zeros(size + LINE)
     first = -room.ctypes.data // room.itemsize % LINE
@@ -143,7 +143,7 @@ class Tracker:
         return int(self.memory["clock"][t.COUNT])
 
     def refit(self) -> None:
-        """Estimate hyper-parameters anew, filter what the history has under them, and say when to do it again."""
+        """Estimate hyper-parameters again, filter what the history has under them, and say when to do it again."""
         memory, clock = self.memory, self.memory["clock"]
         rows, count = int(clock[t.ROWS]), int(clock[t.COUNT])
         steps, noise = memory["history_steps"][:rows], memory["history_noise"][:rows]

@@ -97,7 +97,7 @@ def check(mechanism: Mechanism, stream: Callable[[int], Any] | None = None) -> N
     --------
     >>> import tidegate as tg
     >>> from tidegate.mechanisms.plain.uniform import Uniform
-    >>> check(Uniform(tg.WEvent(epsilon="1", w=3), noise="laplace"))
+    >>> check(Uniform(tg.WEvent(epsilon="1", window=3), noise="laplace"))
     """
     for each in CHECKS:
         run_check(each, Subject(mechanism, stream))
@@ -665,7 +665,7 @@ def noise_to_come_is_declared(subject: Subject) -> None:
 
 @_check
 def halts_are_charged(subject: Subject) -> None:
-    """Where noise fails, all that is left is charged, the error says nothing, and a restart is silent, then anew."""
+    """Where noise fails, all that is left is charged, the error says nothing; a restart is silent at first."""
     rows = subject.rows(_steps(subject))
     for request in (1, 3):
         with install(Failing(request)) as source:
@@ -691,7 +691,7 @@ def halts_are_charged(subject: Subject) -> None:
         silent = after["status"] == Status.SILENT
         _must(silent[: subject.window - 1].all(), "a step right after a halt is not silent")
         new = Direct(subject, Numbered()).push(subject.read(rows[:4])).status == Status.SILENT
-        _must(np.array_equal(silent[subject.window - 1 :], new), "a stream does not begin anew after a halt")
+        _must(np.array_equal(silent[subject.window - 1 :], new), "a stream does not start again after a halt")
         _must(verify(trial.log.rows()).ok, "the log of a halted stream does not verify")
 
 
@@ -820,9 +820,9 @@ def _shapes(mechanism: Any) -> Iterator[Any]:
     policy = mechanism.policy
     changes: list[Callable[[], dict[str, Any]]] = [
         lambda: {"columns": 1},
-        lambda: {"policy": dataclasses.replace(policy, w=1)},
-        lambda: {"policy": dataclasses.replace(policy, w=2)},
-        lambda: {"policy": dataclasses.replace(policy, w=LONG_WINDOW)},
+        lambda: {"policy": dataclasses.replace(policy, window=1)},
+        lambda: {"policy": dataclasses.replace(policy, window=2)},
+        lambda: {"policy": dataclasses.replace(policy, window=LONG_WINDOW)},
         lambda: {"grid": "0.25"},
         lambda: {"rounding": "nearest"},
     ]

@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.config import Config, ConfigError
-from tidegate.pipeline.outputs import independent_noise
 from tidegate.queries.standing import Operator
-from tidegate.sinks.answers import asked
+from tidegate.sinks.answer_file import asked
 from tidegate.sinks.chunks import Chunk
 
 KEPT = 10_000  # events that are remembered
@@ -54,7 +53,7 @@ class Alarm:
 
 
 @dataclass(frozen=True)
-class Hook:
+class Webhook:
     """Where events are sent to.
 
     Parameters
@@ -79,13 +78,10 @@ class Standing:
         As in ``[[answer]]``.
     operator
         The question, which is asked of all releases in their order.
-    noise
-        The kind of noise, where that of each step is independent.
     """
 
     name: str
     operator: Operator
-    noise: str | None
 
 
 @dataclass
@@ -97,7 +93,7 @@ class Alarms:
 
     alarms: tuple[Alarm, ...] = ()
     standing: tuple[Standing, ...] = ()
-    hooks: tuple[Hook, ...] = ()
+    hooks: tuple[Webhook, ...] = ()
     labels: tuple[str, ...] = ()
     on: dict[tuple[str, str], bool] = field(default_factory=dict)  # by the alarm's name and the column
     events: OrderedDict[int, list[dict[str, Any]]] = field(default_factory=OrderedDict)
@@ -113,7 +109,7 @@ class Alarms:
                     self._file(chunk, index, alarm.name, self.labels[alarm.column], now, value, alarm.sure)
         for question in self.standing:
             at = question.operator.extras.index("alarm")
-            for index, (_, rows) in enumerate(asked(question.operator, chunk, question.noise)):
+            for index, (_, rows) in enumerate(asked(question.operator, chunk)):
                 for row in rows:
                     raised, certain = bool(row.more[at]), bool(row.more[at + 1])
                     self._file(chunk, index, question.name, row.column, raised, row.value, certain)
@@ -130,7 +126,7 @@ class Alarms:
         return {"on": [[*place, on] for place, on in self.on.items()], "events": list(self.events.items())}
 
     def resume(self, known: dict[str, Any]) -> None:
-        """Go on from a summary."""
+        """Resume from a summary."""
         self.on = {(name, column): on for name, column, on in known["on"]}
         self.events = OrderedDict((number, events) for number, events in known["events"])
 
@@ -162,8 +158,7 @@ def read_alarms(config: Config, query: str = "", queries: tuple[str, ...] = ()) 
         The name of that query and those of all of them; each alarm then says which query it looks at.
     """
     labels = config.query.answer_labels
-    noise = independent_noise(config)
-    questions = [Standing(answer.name, answer.ask(), noise) for answer in config.answers]
+    questions = [Standing(answer.name, answer.ask()) for answer in config.answers]
     standing = tuple(each for each in questions if "alarm" in each.operator.extras)
     path = config.path.with_suffix(".alarms.toml")
     if not path.exists():
@@ -210,7 +205,7 @@ def _alarm(path: Path, entry: dict[str, Any], labels: tuple[str, ...]) -> Alarm:
     return Alarm(str(name), labels.index(column), above, below, entry.get("sure", False))
 
 
-def _hook(path: Path, entry: dict[str, Any]) -> Hook:
+def _hook(path: Path, entry: dict[str, Any]) -> Webhook:
     url, releases = entry.get("url"), entry.get("releases", False)
     parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
     if (
@@ -223,4 +218,4 @@ def _hook(path: Path, entry: dict[str, Any]) -> Hook:
             "a webhook needs a url with https:// or http:// and without a user, and may have releases = true."
         )
         raise ConfigError(path.name, None, sentence)
-    return Hook(str(url), bool(releases))
+    return Webhook(str(url), bool(releases))

@@ -13,10 +13,10 @@ from tidegate.config import Config
 from tidegate.pipeline import Pipeline
 from tidegate.sinks.chunks import Chunk, Integers, Values
 from tidegate.web.alarms import read_alarms
-from tidegate.web.board import WARM, Board
-from tidegate.web.encoding import Encoder
 from tidegate.web.feed import Feed
-from tidegate.web.hooks import senders
+from tidegate.web.release_cache import WARM, ReleaseCache
+from tidegate.web.release_encoding import Encoder
+from tidegate.web.webhooks import senders
 
 if TYPE_CHECKING:
     from tidegate.web.driver import Driver
@@ -53,7 +53,7 @@ class Channel:
         self.spent = Fraction(0)  # in the last window
         self._pipeline = pipeline
         names = tuple(part.name for part in driver.queries.parts) if query else ()
-        self.board = Board(config, self._past, read_alarms(config, query, names))
+        self.board = ReleaseCache(config, self._past, read_alarms(config, query, names))
         self.encoder = Encoder(driver.name, config, self.unit, query)
         self._load(pipeline)
         self.feed = Feed(self.board, self.encoder)

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tidegate.web import limits
-from tidegate.web.room import Room
+from tidegate.web.quotas import Quota
 
 
 class Connection(HttpToolsProtocol):
     """One connection, with the limits of :mod:`tidegate.web.limits`; a service makes a class of its own of it."""
 
-    room: ClassVar[Room]
+    room: ClassVar[Quota]
     _timer: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
     _in_head = False
@@ -107,7 +107,7 @@ class Connection(HttpToolsProtocol):
 
 def limited(most: int) -> type[Connection]:
     """Connections of one service, of which there are at most so many."""
-    found: Any = type("LimitedConnection", (Connection,), {"room": Room(most)})
+    found: Any = type("LimitedConnection", (Connection,), {"room": Quota(most)})
     kind: type[Connection] = found
     return kind
 

@@ -16,11 +16,11 @@ from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.ingest import Intake
 from tidegate.pipeline import Pipeline, open_pipeline
 from tidegate.pipeline.archive import Archives
-from tidegate.pipeline.journal import log
+from tidegate.pipeline.json_log import log
 from tidegate.pipeline.logs import LogReader
-from tidegate.pipeline.published import signing_key
-from tidegate.pipeline.reading import Reading, archives_of
-from tidegate.pipeline.spool import Spool
+from tidegate.pipeline.public_account import signing_key
+from tidegate.pipeline.side_tables import Spool
+from tidegate.pipeline.stream_reader import Reading, archives_of
 from tidegate.sinks.chunks import Chunk
 from tidegate.web.channel import Channel
 
@@ -56,7 +56,7 @@ def areas_of(content: bytes | None) -> set[str]:
     return {str(each.get("name")) for each in named if isinstance(each, dict)}
 
 
-class LogDoor:
+class LogView:
     """The log of a stream for reading, beside the pipeline that writes it; nothing of it is read before it is asked for.
 
     Parameters
@@ -90,7 +90,7 @@ class LogDoor:
         return next(self.log.rows(self._reading.next - 1))
 
     def close(self) -> None:
-        """Let go of the log."""
+        """Close the log."""
         self._spool.close()
         self.log.close()
 
@@ -130,7 +130,7 @@ class Driver:
         self._intake: Intake | None = None
         self._pipeline: Pipeline | None = None
         self._reading = threading.Lock()
-        self._door: LogDoor | None = None
+        self._door: LogView | None = None
         self._open()
 
     @property
@@ -177,11 +177,11 @@ class Driver:
             raise
 
     @contextmanager
-    def reader(self) -> Iterator[LogDoor]:
+    def reader(self) -> Iterator[LogView]:
         """The log for reading, opened once; one reader at a time."""
         with self._reading:
             if self._door is None:
-                self._door = LogDoor(self._opened)
+                self._door = LogView(self._opened)
             try:
                 self._door.refresh()
                 yield self._door

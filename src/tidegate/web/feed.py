@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 
 from starlette.concurrency import run_in_threadpool
 
-from tidegate.web.board import Board
-from tidegate.web.encoding import Encoder
+from tidegate.web.release_cache import ReleaseCache
+from tidegate.web.release_encoding import Encoder
 
 KEPT = 1000  # events that are kept as bytes, so that they are made once for all clients
 KEPT_BYTES, KEPT_CELLS = 8 * 2**20, 2**17
@@ -31,7 +31,7 @@ class Feed:
         What was released, and how it reads.
     """
 
-    def __init__(self, board: Board, encoder: Encoder) -> None:
+    def __init__(self, board: ReleaseCache, encoder: Encoder) -> None:
         self.board, self.encoder = board, encoder
         self.clients = 0
         self._kept: deque[tuple[int, bytes]] = deque()

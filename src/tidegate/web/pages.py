@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as Path
 
-from tidegate.web.answers import Refused
-from tidegate.web.reading import Reading, sent
+from tidegate.web.public_routes import PublicRoutes, sent
+from tidegate.web.routes import Refused
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -38,7 +38,7 @@ class Pages:
         Whether pages of others may show charts in a frame.
     """
 
-    def __init__(self, reading: Reading, *, embedded: bool = False) -> None:
+    def __init__(self, reading: PublicRoutes, *, embedded: bool = False) -> None:
         self.reading, self.embedded = reading, embedded
         folder = resources.files("tidegate.web") / "static"
         self.files = {

@@ -21,21 +21,21 @@ from starlette.types import ASGIApp
 from tidegate.config import Config, Queries, read_queries
 from tidegate.config.queries import one
 from tidegate.errors import InvalidParameter, TidegateError
-from tidegate.pipeline.journal import log
+from tidegate.pipeline.json_log import log
 from tidegate.web import limits
-from tidegate.web.answers import Refused, Route
+from tidegate.web.account_routes import AccountRoutes
 from tidegate.web.connections import limited
 from tidegate.web.driver import Clock, Driver
-from tidegate.web.gate import LOOPBACK, Gate, failed, refused, unknown
-from tidegate.web.logs import only_lines, quiet_server
-from tidegate.web.machines import Machines
-from tidegate.web.operating import Operating
+from tidegate.web.http_source import LOCATION, HttpDriver
+from tidegate.web.middleware import LOOPBACK, Middleware, failed, refused, unknown
+from tidegate.web.monitoring_routes import MonitoringRoutes
+from tidegate.web.operator_routes import OperatorRoutes
 from tidegate.web.pages import Pages
-from tidegate.web.posted import LOCATION, PostedDriver
-from tidegate.web.publishing import Publishing
-from tidegate.web.reading import RESERVED, Reading
-from tidegate.web.room import Room
-from tidegate.web.sending import Sending
+from tidegate.web.producer_routes import ProducerRoutes
+from tidegate.web.public_routes import RESERVED, PublicRoutes
+from tidegate.web.quotas import Quota
+from tidegate.web.routes import Refused, Route
+from tidegate.web.server_log import only_lines, quiet_server
 from tidegate.web.tokens import Tokens
 
 _ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?")  # as browsers send it
@@ -117,11 +117,11 @@ class Service:
         for name in ("cors", "embed"):
             _check_origins(name, getattr(self.settings, name))
         self.drivers = self._open([each if isinstance(each, Queries) else one(each) for each in configs])
-        self.readers = Room(limits.MOST_ANSWERS)  # bytes that readers have not yet taken
-        self.reading = Reading(self.drivers, self.readers)
-        self.publishing = Publishing(self.reading)
-        self.sending = Sending(self.reading, self.tokens)
-        self.machines = Machines(self.drivers, self.tokens)
+        self.readers = Quota(limits.MOST_ANSWERS)  # bytes that readers have not yet taken
+        self.reading = PublicRoutes(self.drivers, self.readers)
+        self.publishing = AccountRoutes(self.reading)
+        self.sending = ProducerRoutes(self.reading, self.tokens)
+        self.machines = MonitoringRoutes(self.drivers, self.tokens)
         self.app = self._app()
 
     def _open(self, configs: Sequence[Queries]) -> dict[str, Driver]:
@@ -132,7 +132,7 @@ class Service:
         drivers: dict[str, Driver] = {}
         try:
             for name, queries in zip(names, configs, strict=True):
-                kind = PostedDriver if queries.first.source.location == LOCATION else Driver
+                kind = HttpDriver if queries.first.source.location == LOCATION else Driver
                 drivers[name] = kind(name, queries, self.settings.clock, backfill=self.settings.backfill)
         except BaseException:
             for driver in drivers.values():
@@ -147,7 +147,7 @@ class Service:
             *self.reading.routes,
             *self.publishing.routes,
             *self.sending.routes,
-            *Operating(self.reading, self.tokens).routes,
+            *OperatorRoutes(self.reading, self.tokens).routes,
             *self.machines.routes,
         )
 
@@ -164,7 +164,7 @@ class Service:
         )
         inner.router.redirect_slashes = False
         hosts = (*LOOPBACK, *self.settings.names) if self.settings.local or self.settings.names else None
-        return Gate(inner, hosts, self.readers, cors=self.settings.cors, embed=self.settings.embed)
+        return Middleware(inner, hosts, self.readers, cors=self.settings.cors, embed=self.settings.embed)
 
     @asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:

@@ -1,4 +1,4 @@
-"""The spool: batches that were acknowledged, on disk until their steps are committed, then gone.
+"""The spool: batches that were acknowledged, on disk until the steps that count them are committed, then gone.
 
 Events are appended to one file at a time, a segment. The journal, which is written last, has the key of each batch and
 where its events are: that makes it count. So after a crash at any instruction a batch is there as a whole or not at all,
@@ -31,10 +31,10 @@ import polars as pl
 
 from tidegate.errors import TidegateError
 from tidegate.ingest.sources.source import EventBatch, EventSource, Patience, Position, no_patience
-from tidegate.sinks.files import sync_path
+from tidegate.sinks.file_writing import sync_path
 from tidegate.web import limits
-from tidegate.web.pieces import Columns, decoded, encoded
-from tidegate.web.room import Room
+from tidegate.web.event_encoding import Columns, decoded, encoded
+from tidegate.web.quotas import Quota
 
 _HEAD = struct.Struct("<4sqIIII")  # magic, step, rows, length, checksum of the content, checksum of this
 _CHECKED = struct.Struct("<qIII")  # what the last of them is of
@@ -57,7 +57,7 @@ DAMAGED = (
 
 
 class SpoolFull(TidegateError):
-    """More has come than could be put away; it must be sent again later."""
+    """More has come than could be stored; it must be sent again later."""
 
 
 class SpoolFailed(TidegateError):
@@ -101,8 +101,8 @@ class Spool:
     ----------
     folder
         Where it keeps its files; made if absent, for its owner only.
-    committed
-        The last step that the stream has committed.
+    done
+        The last step whose events no open step counts.
     keep
         Seconds for which keys are remembered at least, where there is room for them.
     tell
@@ -114,13 +114,13 @@ class Spool:
     def __init__(
         self,
         folder: Path,
-        committed: int,
+        done: int,
         keep: float = KEYS_KEPT,
         tell: Callable[[str], None] = lambda _sentence: None,
         rows: int = 1,
     ) -> None:
         self.folder, self.keep, self._tell, self._rows = folder, max(keep, KEYS_KEPT), tell, rows
-        self.floor = committed
+        self.floor = done
         self.damaged = False
         self._disk = threading.Lock()  # held while files change; taken before the other
         self._work = threading.Condition()  # held for moments only: rooms, keys and what waits
@@ -128,9 +128,9 @@ class Spool:
         self._pending: dict[bytes, _Waiting] = {}
         self._queue: list[_Waiting] = []
         self._waiting = 0  # bytes
-        self.kept = Room(limits.MOST_KEPT)
-        self.pieces = Room(limits.MOST_PIECES)
-        self._steps: dict[int, Room] = {}  # what counting each open step takes
+        self.kept = Quota(limits.MOST_KEPT)
+        self.pieces = Quota(limits.MOST_PIECES)
+        self._steps: dict[int, Quota] = {}  # what counting each open step takes
         self._segments: list[_Segment] = []  # by their beginning; only the last one grows
         self._shortened = 0.0
         self._broken = ""
@@ -176,9 +176,9 @@ class Spool:
         return waiting.done
 
     def refuse_more(self, holder: str, size: int = 0, pieces: Sequence[_Piece] = ()) -> None:
-        """Refuse where there is no room, for anybody or for this sender."""
+        """Refuse where there is no space, for anybody or for this sender."""
         if self._broken:
-            raise SpoolFailed(f"events cannot be put away ({self._broken}); send the batch again later.")
+            raise SpoolFailed(f"events cannot be stored ({self._broken}); send the batch again later.")
         full = (
             self._closed
             or self._waiting + size > limits.MOST_WAITING
@@ -187,13 +187,13 @@ class Spool:
             or self._journal.size // _ENTRY.itemsize + len(self._pending) >= limits.MOST_KEYS
         )
         if full:
-            raise SpoolFull("more events have come than can be put away; send the batch again later.")
+            raise SpoolFull("more events have come than can be stored; send the batch again later.")
         fresh = sum(piece.step not in self._steps for piece in pieces)
         if len(self._steps) + fresh > limits.MOST_STEPS:
             raise SpoolFull(
                 f"more than {limits.MOST_STEPS} steps are open; send the batch again when some have closed."
             )
-        nothing = Room(limits.MOST_COUNTED)
+        nothing = Quota(limits.MOST_COUNTED)
         if not all(self._steps.get(piece.step, nothing).fits(holder, self._cost(piece)) for piece in pieces):
             raise SpoolFull("a step has as many events as can be counted; send the batch again later.")
 
@@ -201,7 +201,7 @@ class Spool:
         self.kept.take(holder, sum(piece.size for piece in pieces))
         self.pieces.take(holder, len(pieces))
         for piece in pieces:
-            self._steps.setdefault(piece.step, Room(limits.MOST_COUNTED)).take(holder, self._cost(piece))
+            self._steps.setdefault(piece.step, Quota(limits.MOST_COUNTED)).take(holder, self._cost(piece))
 
     def _cost(self, piece: _Piece) -> int:
         return cost(self._rows * piece.rows, len(piece.content))
@@ -265,7 +265,7 @@ class Spool:
             yield decoded(segment.columns, contents), place
 
     def forget(self, step: int) -> None:
-        """Remove the events of all steps up to one that is committed."""
+        """Remove the events of all steps up to one: no open step counts them."""
         with self._disk:
             with self._work:
                 self.floor = max(self.floor, step)
@@ -291,7 +291,7 @@ class Spool:
                 self.pieces.give(holder, count)
 
     def close(self) -> None:
-        """Put away what waits, and let go of the files."""
+        """Store what waits, and close the files."""
         with self._work:
             self._closed = True
             self._work.notify()
@@ -332,7 +332,7 @@ class Spool:
             for waiting in group:
                 if problem:
                     waiting.done.set_exception(
-                        SpoolFailed(f"events cannot be put away ({problem}); send the batch again later.")
+                        SpoolFailed(f"events cannot be stored ({problem}); send the batch again later.")
                     )
                 else:
                     waiting.done.set_result(None)
@@ -428,7 +428,7 @@ class Spool:
                 fresh.remove()
                 raise
         except OSError:
-            return  # the journal goes on as it is, with keys that could be forgotten
+            return  # the journal continues as it is, with keys that could be forgotten
         fresh.settle()
         fresh.path, before, self._journal = self._journal.path, self._journal, fresh
         before.close()
@@ -473,11 +473,11 @@ class Spool:
             if not segment.take_up(own["begin"].tolist(), own["end"].tolist()):
                 self._damage()
             self._segments.append(segment)
-            self.kept.take("", segment.size)  # nobody remembers who sent it; it takes room from all
+            self.kept.take("", segment.size)  # nobody remembers who sent it; it takes space from all
             segment.sizes = {"": segment.size}
             self.pieces.take("", len(segment.steps))
             for step, taken in segment.costs(self._rows).items():
-                self._steps.setdefault(step, Room(limits.MOST_COUNTED)).take("", taken)
+                self._steps.setdefault(step, Quota(limits.MOST_COUNTED)).take("", taken)
         sync_path(self.folder)
         self.forget(self.floor)
 
@@ -487,8 +487,8 @@ class _Segment:
 
     def __init__(self, path: Path, base: int, columns: Columns) -> None:
         self.path, self.base, self.columns = path, base, columns
-        told = json.dumps(columns).encode()
-        self.top = _TOP.pack(len(told), zlib.crc32(told)) + told
+        header = json.dumps(columns).encode()
+        self.top = _TOP.pack(len(header), zlib.crc32(header)) + header
         self.size = len(self.top)
         self.file: _File | None = None  # while it grows
         self.sizes: dict[str, int] = {}  # bytes, by who sent them; given back with the file
@@ -504,10 +504,10 @@ class _Segment:
             if len(head) < _TOP.size:
                 return None
             length, checksum = _TOP.unpack(head)
-            told = file.read(length) if length < 2**20 else b""
-        if len(told) != length or zlib.crc32(told) != checksum:
+            header = file.read(length) if length < 2**20 else b""
+        if len(header) != length or zlib.crc32(header) != checksum:
             return None
-        return cls(path, base, tuple((name, kind) for name, kind in json.loads(told)))
+        return cls(path, base, tuple((name, kind) for name, kind in json.loads(header)))
 
     def grow(self, folder: Path) -> _File:
         """The file to append to."""
@@ -645,7 +645,7 @@ class _Keys:
 
 
 class _File:
-    """A file that only grows, except when something is taken back."""
+    """A file that only grows, except when something is rolled back."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -723,8 +723,8 @@ def cost(rows: int, length: int) -> int:
 
 
 def _framed(piece: _Piece) -> bytes:
-    told = piece.step, piece.rows, len(piece.content), zlib.crc32(piece.content)
-    return _HEAD.pack(_LIVE, *told, zlib.crc32(_CHECKED.pack(*told))) + piece.content
+    fields = piece.step, piece.rows, len(piece.content), zlib.crc32(piece.content)
+    return _HEAD.pack(_LIVE, *fields, zlib.crc32(_CHECKED.pack(*fields))) + piece.content
 
 
 def _intact(whole: bytes) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.noise.entropy import UNBUFFERED
-from tidegate.sinks.files import replacing
+from tidegate.sinks.file_writing import replacing
 
 ROLES = ("producer", "operator")
 PREFIX = "tide_"
@@ -86,7 +86,7 @@ class Tokens:
             raise InvalidParameter(
                 "tokens",
                 str(self.path),
-                "a file of tokens that can be read, because it is written anew with all of its tokens",
+                "a file of tokens that can be read, because it is written again with all of its tokens",
                 "name another file, or put this one back from a copy",
             ) from None
 

@@ -226,60 +226,60 @@ class Literally(Configured):
 
 def animals() -> list[Animal]:
     """All of them."""
-    literal = Literal(WEvent(epsilon="3", w=2), noise="laplace")
+    literal = Literal(WEvent(epsilon="3", window=2), noise="laplace")
     groups = tuple((column,) for column in range(3))
-    four = WEvent(epsilon="4", w=2)
+    four = WEvent(epsilon="4", window=2)
 
     def seen(kind: type[Publishing]) -> Intruded:
-        return Intruded(kind(WEvent(epsilon="4", w=1), pan_private="single"), 1, after=False)
+        return Intruded(kind(WEvent(epsilon="4", window=1), pan_private="single"), 1, after=False)
 
     return [
         Animal("BA, line 5 read literally", "a misprint taken at its word: absorbed shares are not repaid",
                lambda: Literally(literal), 1.25, EXACT),
         Animal("BA, literally, by its account", "w = 4: 1.375 ε",
-               lambda: Literal(WEvent(epsilon="1", w=4), noise="laplace"), 1.375, REPLAY),
+               lambda: Literal(WEvent(epsilon="1", window=4), noise="laplace"), 1.375, REPLAY),
         Animal("BA in floating point", "printed: the number of nullified steps is off by one at ε = 0.7, w = 4",
-               lambda: InFloatingPoint(WEvent(epsilon="0.7", w=4), noise="laplace"), 1.125, REPLAY,
+               lambda: InFloatingPoint(WEvent(epsilon="0.7", window=4), noise="laplace"), 1.125, REPLAY,
                kind=PRINTED),
         Animal("BA, one nullified step short", "off by one",
-               lambda: OneNullifiedStepShort(WEvent(epsilon="1", w=4), noise="laplace"), 1.125, REPLAY),
+               lambda: OneNullifiedStepShort(WEvent(epsilon="1", window=4), noise="laplace"), 1.125, REPLAY),
         Animal("BA, never repaid", "each step absorbs all steps before it",
-               lambda: NeverRepaid(WEvent(epsilon="3", w=3), noise="laplace"), 1.5, steps=5, seconds=20),
+               lambda: NeverRepaid(WEvent(epsilon="3", window=3), noise="laplace"), 1.5, steps=5, seconds=20),
         Animal("BA, independent groups", "printed: a moving unit meets a fresh budget in each group",
-               lambda: independent_groups(BudgetAbsorption, WEvent(epsilon="3", w=3), groups),
+               lambda: independent_groups(BudgetAbsorption, WEvent(epsilon="3", window=3), groups),
                2.0, seconds=25, steps=5, kind=PRINTED),
         Animal("BA, groups re-formed", "what was spent before is forgotten",
-               lambda: Regrouped(WEvent(epsilon="1", w=4), noise="laplace"), 1.5, REPLAY),
+               lambda: Regrouped(WEvent(epsilon="1", window=4), noise="laplace"), 1.5, REPLAY),
         Animal("BA, shifted budget", "printed: the pool is not reduced by what tests spend",
-               lambda: ShiftedAbsorption(WEvent(epsilon="3", w=2), columns=5, shift=True, noise="laplace"),
+               lambda: ShiftedAbsorption(WEvent(epsilon="3", window=2), columns=5, shift=True, noise="laplace"),
                1.4, steps=3, seconds=20, kind=PRINTED),
         Animal("BD, shifted budget", "printed: the pool is not reduced by what tests spend",
-               lambda: ShiftedDistribution(WEvent(epsilon="3", w=2), columns=5, shift=True, noise="laplace"),
+               lambda: ShiftedDistribution(WEvent(epsilon="3", window=2), columns=5, shift=True, noise="laplace"),
                1.15, REPLAY, kind=PRINTED),
         Animal("BA, test without noise", "whether a step is published is exact",
-               lambda: QuietTest(WEvent(epsilon="1", w=2), noise="laplace"), math.inf, steps=3),
+               lambda: QuietTest(WEvent(epsilon="1", window=2), noise="laplace"), math.inf, steps=3),
         Animal("BA, test with a quarter of the noise", "tests spend four times their share",
-               lambda: QuarterTest(WEvent(epsilon="2", w=2), noise="laplace"), 2.5, steps=3),
+               lambda: QuarterTest(WEvent(epsilon="2", window=2), noise="laplace"), 2.5, steps=3),
         Animal("BA, publications take all of ε", "and tests another half",
-               lambda: WholePool(WEvent(epsilon="2", w=2), noise="laplace"), 1.5, steps=3),
+               lambda: WholePool(WEvent(epsilon="2", window=2), noise="laplace"), 1.5, steps=3),
         Animal("BD, budget recycled too early", "after one step, not after w",
-               lambda: Forgetful(WEvent(epsilon="3", w=3), noise="laplace"), 1.25, steps=4, seconds=40),
+               lambda: Forgetful(WEvent(epsilon="3", window=3), noise="laplace"), 1.25, steps=4, seconds=40),
         Animal("BD, first release is a count", "o_l is not defined before the first publication",
                lambda: FirstReleaseIsACount(four, noise="laplace"), math.inf, steps=3),
         Animal("BA, rows replaced", "Δ = 1 where it is 2",
-               lambda: Configured(Replaced(WEvent(epsilon="2", w=1, adjacency="replace"), columns=2, noise="laplace")),
-               2.0, steps=2, seconds=20),
+               lambda: Configured(Replaced(WEvent(epsilon="2", window=1, adjacency="replace"), columns=2,
+                                           noise="laplace")), 2.0, steps=2, seconds=20),
         Animal("pan-private BA, seen in mid-step", "printed: published minus state is exact",
                lambda: seen(BareAbsorption), math.inf, steps=1, seconds=15, kind=PRINTED),
         Animal("pan-private BD, seen in mid-step", "printed: published minus state is exact",
                lambda: seen(BareDistribution), math.inf, steps=1, seconds=15, kind=PRINTED),
         Animal("pan-private BD, a third of what remains", "printed: publications take ε/2, not ε/3, and a look ε/6",
-               lambda: BareDistribution(WEvent(epsilon="1", w=8), pan_private="single"),
+               lambda: BareDistribution(WEvent(epsilon="1", window=8), pan_private="single"),
                1.167, REPLAY, steps=32, kind=PRINTED),
         Animal("pan-private BA, noise halved", "seen once",
-               lambda: Intruded(ThinPanPrivate(WEvent(epsilon="2", w=1), pan_private="single"), 1), 2.0, steps=1,
+               lambda: Intruded(ThinPanPrivate(WEvent(epsilon="2", window=1), pan_private="single"), 1), 2.0, steps=1,
                seconds=15),
         Animal("pan-private BA, noise halved, w = 2", "seen once; tests of other steps show only through decisions",
-               lambda: Intruded(ThinPanPrivate(WEvent(epsilon="4", w=2), pan_private="single"), 2), 2.0, steps=2,
+               lambda: Intruded(ThinPanPrivate(WEvent(epsilon="4", window=2), pan_private="single"), 2), 2.0, steps=2,
                seconds=50),
     ]  # fmt: skip

@@ -67,7 +67,7 @@ LAVISH: dict[str, Any] = {
 
 def animals() -> list[Animal]:
     """All of them."""
-    two = WEvent(epsilon="2", w=2)
+    two = WEvent(epsilon="2", window=2)
     period, leaves = (whole_period(4),), Hierarchy.from_parents({"north": None, "south": None})
     jumps = [
         [4096 * step, 40960] for step in range(1, 9)
@@ -75,13 +75,13 @@ def animals() -> list[Animal]:
     moved = [[a + (step in (5, 6)), b + (step == 7)] for step, (a, b) in enumerate(jumps, 1)]
     return [
         Animal("FAST, each column for itself", "printed: a moving unit is measured at almost every step",
-               lambda: each_column(Fast, WEvent(epsilon="2", w=4), 3, samples=2, filter=False, noise="laplace"),
+               lambda: each_column(Fast, WEvent(epsilon="2", window=4), 3, samples=2, filter=False, noise="laplace"),
                2.0, REPLAY, steps=24, kind=PRINTED),
         Animal("FAST, each column for itself, sampled", "the same by sampling: one column jumps, one stays",
-               lambda: each_column(Fast, WEvent(epsilon="2", w=4), 2, samples=2, filter=False, noise="laplace"),
+               lambda: each_column(Fast, WEvent(epsilon="2", window=4), 2, samples=2, filter=False, noise="laplace"),
                1.5, PAIR, (pair(jumps, moved),), 8, seconds=20, kind=PRINTED),
         Animal("RescueDP, each column for itself", "printed: accounts side by side for moving units",
-               lambda: each_column(RescueDP, WEvent(epsilon="2", w=8), 8, grouping=False),
+               lambda: each_column(RescueDP, WEvent(epsilon="2", window=8), 8, grouping=False),
                2.0, REPLAY, steps=300, kind=PRINTED),
         Animal("RescueDP, each column for itself, sampled", "the same by sampling",
                lambda: each_column(RescueDP, two, 2, grouping=False, **LAVISH), 1.54, steps=4, seconds=40,
@@ -89,23 +89,23 @@ def animals() -> list[Animal]:
         Animal("RescueDP, noise 20 % low", "near miss: 1.25 ε", lambda: ThinRescue(two, **LAVISH), 1.25, steps=3,
                seconds=15),
         Animal("RescueDP, process noise from the stream", "printed: the filter's gain tells the raw variance",
-               lambda: ProcessNoiseFromTheStream(WEvent(epsilon="6", w=3), portion=1.0, most_portion=1.0, most=1,
+               lambda: ProcessNoiseFromTheStream(WEvent(epsilon="6", window=3), portion=1.0, most_portion=1.0, most=1,
                                                  samples=3, pace=None), math.inf, steps=4, seconds=40),
         Animal("OptStream, features of sensitivity 1", "printed: the sum over a period changes by w",
-               lambda: PrintedOptStream(WEvent(epsilon="2", w=4), samples=2, features=period, noise="laplace"),
+               lambda: PrintedOptStream(WEvent(epsilon="2", window=4), samples=2, features=period, noise="laplace"),
                2.5, steps=4, seconds=20, kind=PRINTED),
         Animal("a feature not times w", "the same, nearly alone",
-               lambda: FeatureNotTimesW(WEvent(epsilon="1", w=4), samples=1, features=period, split=(0, "1/50", 1)),
+               lambda: FeatureNotTimesW(WEvent(epsilon="1", window=4), samples=1, features=period, split=(0, "1/50", 1)),
                4.0, steps=4, seconds=15),
         Animal("OptStream, noise for a sample fewer", "the first and the last sample of a window lose ε each",
-               lambda: NoiseForASampleFewer(WEvent(epsilon="1", w=4), samples=3), 2.0, steps=4, seconds=20),
+               lambda: NoiseForASampleFewer(WEvent(epsilon="1", window=4), samples=3), 2.0, steps=4, seconds=20),
         Animal("OptStream, straddling window", "printed: samples chosen by the data crowd together in two periods",
-               lambda: PrintedOptStream(WEvent(epsilon="2", w=4), samples=3, adaptive=True, split=("1/50", 1, 0),
+               lambda: PrintedOptStream(WEvent(epsilon="2", window=4), samples=3, adaptive=True, split=("1/50", 1, 0),
                                         noise="laplace"), 1.346, REPLAY, steps=24, kind=PRINTED),
         Animal("HierarchicalOptStream, leaf by leaf", "printed: a moving unit is measured wherever it is",
-               lambda: PerNode(WEvent(epsilon="2", w=4), hierarchy=leaves, samples=3, split=("1/50", 1, 0),
+               lambda: PerNode(WEvent(epsilon="2", window=4), hierarchy=leaves, samples=3, split=("1/50", 1, 0),
                                nonnegative=False), 1.346, REPLAY, steps=24, kind=PRINTED),
         Animal("Fourier transform not normalised", "printed: noise for an orthonormal one",
-               lambda: PrintedFourier(WEvent(epsilon="1", w=8), coefficients=1), 8.0, steps=8, seconds=15,
+               lambda: PrintedFourier(WEvent(epsilon="1", window=8), coefficients=1), 8.0, steps=8, seconds=15,
                kind=PRINTED),
     ]  # fmt: skip

@@ -102,7 +102,7 @@ def one_sign(noise: Integers) -> Integers:
 
 def animals() -> list[Animal]:
     """All of them; ε = 3 over a window of two or three steps."""
-    pairs, triples = WEvent(epsilon="3", w=2), WEvent(epsilon="3", w=3)
+    pairs, triples = WEvent(epsilon="3", window=2), WEvent(epsilon="3", window=3)
     everything = User(epsilon="3", horizon=2)
     all_of_it, a_half = (
         float(Fraction(1, 3)),

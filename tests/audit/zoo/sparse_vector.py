@@ -43,7 +43,7 @@ class Variant(Callee):
         redraws: bool = False,
         policy: Policy | None = None,
     ) -> None:
-        super().__init__(self.tests, policy or WEvent(epsilon=EPSILON, w=8), 1, name, many=True)
+        super().__init__(self.tests, policy or WEvent(epsilon=EPSILON, window=8), 1, name, many=True)
         self.threshold_scale, self.question_scale, self.hits = threshold_scale, question_scale, hits
         self.shows, self.redraws = shows, redraws
         self.program = models.sparse_vector(
@@ -83,13 +83,13 @@ def animals() -> list[Animal]:
         Animal("sparse vector without a last hit", "Chen et al. 2015",
                lambda: Variant("Chen", rho, nu / 2, 0), 2.7, steps=8, kind=MODEL),
         Animal("sparse vector that shows answers", "Roth's notes: the noisy answer that was tested",
-               lambda: Variant("Roth", rho, nu / 2, 1, shows=True, policy=WEvent(epsilon=EPSILON, w=6)), math.inf, EXACT,
-               steps=5, kind=MODEL),
+               lambda: Variant("Roth", rho, nu / 2, 1, shows=True, policy=WEvent(epsilon=EPSILON, window=6)),
+               math.inf, EXACT, steps=5, kind=MODEL),
         Animal("sparse vector, fixed threshold", "no noise on the threshold, noise of one question for all",
                lambda: Variant("fixed threshold", 0, nu, 0), math.inf, steps=8, kind=MODEL),
         Animal("sparse vector, threshold redrawn for free", "each run of it would need a budget",
                lambda: Variant("redrawn", rho, nu, 0, redraws=True), 2.0, steps=8, kind=MODEL),
         Animal("sparse vector, hits counted one too many", "noise for one hit, two are shown",
-               lambda: Variant("one more", rho / 2, nu / 2, 2, policy=WEvent(epsilon=EPSILON, w=6)), 3.0, steps=6,
+               lambda: Variant("one more", rho / 2, nu / 2, 2, policy=WEvent(epsilon=EPSILON, window=6)), 3.0, steps=6,
                kind=MODEL),
     ]  # fmt: skip

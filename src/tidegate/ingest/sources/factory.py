@@ -42,7 +42,7 @@ def open_source(
     format
         "csv", "jsonl" or "parquet"; "auto" goes by the name of the file.
     follow
-        Whether the input goes on arriving.
+        Whether the input continues to arrive.
     separator, pattern, completed, settle, client, fields
         See the sources that use them.
 

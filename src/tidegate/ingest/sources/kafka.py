@@ -38,7 +38,7 @@ class KafkaSource(EventSource):
     Parameters
     ----------
     url
-        "kafka://host:9092/topic"; see :class:`tidegate.servers.kafka.TopicAddress`. ``?lost=accepted`` goes on where
+        "kafka://host:9092/topic"; see :class:`tidegate.servers.kafka.TopicAddress`. ``?lost=accepted`` continues where
         records were removed before they were read.
     columns
         The needed columns: keys of the JSON objects.
@@ -117,7 +117,7 @@ class KafkaSource(EventSource):
             return False
         if self.address.more.get("lost") != "accepted":
             raise InputChanged(
-                f"{self.name} was made anew since the committed position, which says nothing of the new one: what was "
+                f"{self.name} was recreated since the committed position, which says nothing of the new one: what was "
                 "not read of the earlier one is lost; give the topic that the position belongs to, or accept the loss "
                 "with ?lost=accepted in the location, and the new one is read from its beginning."
             )
@@ -153,7 +153,7 @@ class KafkaSource(EventSource):
         self._consumer.assign([place(self.address.topic, one, offset) for one, offset in offsets.items()])
 
     def _begin(self, position: Position | None) -> Offsets:
-        """The offset to go on from in each partition; refuses where records are gone."""
+        """The offset to resume from in each partition; refuses where records are gone."""
         if self._admin is None:
             self._admin = library(".admin").AdminClient(self.address.settings())
         partitions = self._partitions()

@@ -41,8 +41,8 @@ class MqttSource(EventSource):
     """Messages of quality of service 1: a JSON object, a JSON array, JSON lines, or CSV without a header.
 
     The session is persistent: what was not acknowledged comes again after a restart. A message is acknowledged when the
-    intake has put it away, and what is put away of one unit is bounded: so a device that sends without end takes no
-    room from others here. Whether it does in the broker is up to the broker, whose queue must not be limited
+    intake has stored it, and what is stored of one unit is bounded: so a device that sends without end takes no
+    space from others here. Whether it does in the broker is up to the broker, whose queue must not be limited
     (`max_queued_messages 0` for Mosquitto), and the guarantee assumes it. What cannot be read is dropped without a word,
     since one device must not be able to stop the stream of all.
 
@@ -107,8 +107,8 @@ class MqttSource(EventSource):
         self._outstanding: dict[int, int] = {}  # identifier in the present session → our number
         self._known: dict[int, tuple[int, bytes]] = {}  # identifier → number and digest, of the last messages
         self._last = 0  # the number of the newest message
-        self._taken = 0  # the number of the newest that was handed out
-        self._done = 0  # the number of the newest that was put away
+        self._taken = 0  # the number of the newest that was delivered
+        self._done = 0  # the number of the newest that was stored
         self._connected_at: float | None = None
         self._began = 0.0  # when the present connection was made
         self._stirred = 0.0  # when a message came, or room was made for the next ones
@@ -120,7 +120,7 @@ class MqttSource(EventSource):
         library("client", SourceUnavailable)  # refuses at once where it is not installed
 
     def begin(self, identity: str, arrivals: Iterable[Arrivals]) -> None:
-        """Take the stream's name, and know again what was put away before this start."""
+        """Take the stream's name, and know again what was stored before this start."""
         self.client = (
             self.client or f"tidegate-{identity or hashlib.sha256(self.topic.encode()).hexdigest()[:16]}"
         )
@@ -180,7 +180,7 @@ class MqttSource(EventSource):
             return
         with self._lock:
             before = self._known.get(identifier)
-            # an identifier is not used anew before it is acknowledged: some brokers repeat without saying so
+            # an identifier is not used again before it is acknowledged: some brokers repeat without saying so
             waiting = identifier in self._outstanding
             again = identifier and (message.dup or waiting) and before is not None and before[1] == digest
             if again:
@@ -200,7 +200,7 @@ class MqttSource(EventSource):
             self._enqueue(_Message(number, identifier, digest, message.payload))
 
     def _enqueue(self, message: _Message) -> None:
-        """Let a message wait for the intake; where too many do, the connection is not read until there is room."""
+        """Let a message wait for the intake; where too many do, the connection is not read until there is space."""
         with self._room:
             self._room.wait_for(lambda: self._closing or self._queued < MOST_QUEUED)
             self._queued += len(message.payload)

@@ -47,7 +47,7 @@ class ParquetSource(EventSource):
         """Read slices of rows."""
         wanted = list(self.columns if columns is None else columns)
         self._check_footer()
-        refusal = UnreadableInput(f"{self.name} is no intact Parquet file; write it anew.")
+        refusal = UnreadableInput(f"{self.name} is no intact Parquet file; write it again.")
         schema = attempt(lambda: pl.read_parquet_schema(self.path), refusal)
         if len(schema) > MOST_COLUMNS:
             raise too_many_columns(self.name)
@@ -87,7 +87,7 @@ class ParquetSource(EventSource):
             file.seek(max(0, size - 8))
             tail = file.read(8)
         if size < 12 or tail[4:] != _MAGIC:
-            raise UnreadableInput(f"{self.name} is truncated or no Parquet file; copy or write it anew.")
+            raise UnreadableInput(f"{self.name} is truncated or no Parquet file; copy or write it again.")
         if int.from_bytes(tail[:4], "little") > _LARGEST_FOOTER:
             raise TooManyColumns(
                 f"{self.name} has a footer of more than {_LARGEST_FOOTER} bytes; keep fewer columns."

@@ -22,7 +22,7 @@ class PipeSource(EventSource):
 
     Until its end: it is copied to a nameless temporary file first, because nothing may be released before all of it
     has arrived, and a run that starts again is given the same input again. With `follow` lines are taken as
-    they come and cannot be read twice: a durable stream puts away what belongs to open steps.
+    they come and cannot be read twice: a durable stream stores what belongs to open steps.
     """
 
     def __init__(

@@ -81,7 +81,7 @@ class Settling:
         if self.mark is not None:
             key, since, noted = self.mark
             if noted is not None and noted > following:
-                noted, since = None, now  # another server, which counts anew
+                noted, since = None, now  # another server, whose numbers start again
             if noted is None and now - since >= self.settle:
                 noted = following
             self.mark = key, since, noted
@@ -98,7 +98,7 @@ class Settling:
 
     @property
     def position(self) -> Position:
-        """To go on from here."""
+        """To resume from here."""
         return {"floor": self.floor, "mark": list(self.mark) if self.mark else None}
 
 
@@ -404,7 +404,7 @@ class TableSource(EventSource):
     ) -> tuple[pl.DataFrame, bool] | None:
         """A page of new keys, and if it is the last, smaller keys that have come since; None without a server.
 
-        What is noted as read has been handed out: a turn that breaks off has noted nothing.
+        What is noted as read has been delivered: a turn that breaks off has noted nothing.
         """
         try:
             drawn = self._look(settling)

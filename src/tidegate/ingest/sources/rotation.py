@@ -9,7 +9,7 @@ import re
 import stat
 from pathlib import Path
 
-from tidegate.ingest.sources.places import SHOWN, known_again, place
+from tidegate.ingest.sources.file_positions import SHOWN, known_again, place
 from tidegate.ingest.sources.source import Position
 
 PACKERS = (".gz", ".bz2", ".xz", ".zst", ".zip", ".lz4")  # what they leave of a file cannot be followed
@@ -31,7 +31,7 @@ class Rotation:
     path
         The followed file.
     position
-        The position to go on from; by default everything that is there now is older than the stream.
+        The position to resume from; by default everything that is there now is older than the stream.
     header
         Whether the first line of a file is no record.
     """
@@ -47,7 +47,7 @@ class Rotation:
     def place(self, file: io.BufferedReader, offset: int, begin: int) -> Position:
         """The position of an offset in a file whose records begin at another."""
         status = os.fstat(file.fileno())
-        # of a file that goes on beyond the offset it is not known when that was written
+        # of a file that continues beyond the offset it is not known when that was written
         whole = status.st_mtime_ns if status.st_size == offset else 0
         return {
             **place(file, offset),
@@ -169,7 +169,7 @@ class Rotation:
         }
 
     def _add(self, entries: list[Position]) -> None:
-        """Remember more files; positions that were handed out keep what they have."""
+        """Remember more files; positions that were delivered keep what they have."""
         if not entries:
             return
         every = sorted([*self.finished, *entries], key=lambda one: int(one["changed"]))

@@ -1,4 +1,4 @@
-"""The shape of every source: batches of records, each with the position to go on from."""
+"""The shape of every source: batches of records, each with the position to resume from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _nobody(sentence: str) -> None:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """How a source knows messages again that it has handed out, if they are sent a second time.
+    """How a source knows messages again that it has delivered, if they are sent a second time.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class EventSource(ABC):
     """
 
     typed = False  # whether the format itself knows the types, so that a check need not parse every value
-    repeatable = True  # whether a position can be read from again; else what was read must be put away
+    repeatable = True  # whether a position can be read from again; else what was read must be stored
     lenient = False  # whether a record that cannot be read is left out, or refuses the whole input
     start: Position = {}  # noqa: RUF012  read only
 
@@ -103,12 +103,12 @@ class EventSource(ABC):
     ) -> Iterator[EventBatch]:
         """Read on from a position, or from the beginning.
 
-        A finite source ends; a live one goes on for ever and yields an empty batch whenever its patience is
+        A finite source ends; a live one continues for ever and yields an empty batch whenever its patience is
         over.
         """
 
     def begin(self, identity: str, arrivals: Iterable[Arrivals]) -> None:  # noqa: B027  for brokers
-        """Before the first batch: whose stream it is, and what was handed out and put away before this start."""
+        """Before the first batch: whose stream it is, and what was delivered and stored before this start."""
 
     def commit(self, position: Position) -> None:  # noqa: B027  most sources have nothing to tell anybody
         """Everything up to the position is safe: a broker may forget it."""

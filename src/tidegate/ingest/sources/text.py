@@ -29,7 +29,7 @@ from tidegate.ingest.errors import (
     attempt,
 )
 from tidegate.ingest.schema import check_header
-from tidegate.ingest.sources.places import known_again, moved, place, same_file
+from tidegate.ingest.sources.file_positions import known_again, moved, place, same_file
 from tidegate.ingest.sources.rotation import PACKERS, Rotation
 from tidegate.ingest.sources.source import EventBatch, EventSource, Patience, Position, no_patience
 
@@ -512,7 +512,7 @@ class TextSource(EventSource):
         if path.suffix.lower() in PACKERS:
             raise SourceUnavailable(
                 f"{path.name!r} was packed before it was read as {self.name}; unpack it beside the others, "
-                "with its time, or move it away to go on without it."
+                "with its time, or move it away to continue without it."
             )
         return path
 
@@ -524,7 +524,7 @@ class TextSource(EventSource):
         columns: Sequence[str],
         patience: Patience,
     ) -> Generator[EventBatch, None, Position]:
-        """Read a file until another one is under its name, or it begins anew; returns where it was left."""
+        """Read a file until another one is under its name, or it starts again; returns where it was left."""
         reader = self.dialect = self._dialect()
         line, whole_line = yield from self._first_line(file, rotation, patience)
         if not whole_line:

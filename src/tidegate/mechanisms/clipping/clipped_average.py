@@ -115,5 +115,5 @@ class ClippedAverage(LearnedClip):
         return [
             cls(event, lag=35, window=5),
             cls(event, lag=24, above=4, window=400, multiplier="1.5", grid="0.01"),
-            cls(WEvent(epsilon="3", max_change=500, w=3), lag=41, above=5, bound="unknown", window=7),
+            cls(WEvent(epsilon="3", max_change=500, window=3), lag=41, above=5, bound="unknown", window=7),
         ]

@@ -104,7 +104,7 @@ class ClippedDecay(LearnedClip):
         return [
             cls(event, lag=35, factor="0.9"),
             cls(event, lag=24, above=4, multiplier=2, grid="0.01"),
-            cls(WEvent(epsilon="3", max_change=500, w=3), lag=41, exceeding="1/8", factor="1/3"),
+            cls(WEvent(epsilon="3", max_change=500, window=3), lag=41, exceeding="1/8", factor="1/3"),
         ]
 
 

@@ -114,5 +114,5 @@ class ClippedHistogram(LearnedClip):
         return [
             cls(event, lag=35, bins=3),
             cls(event, lag=24, above=4, bins=5, window=12, grid="0.01"),
-            cls(WEvent(epsilon="3", max_change=500, w=3, adjacency="replace"), lag=41, above=5, bins=1),
+            cls(WEvent(epsilon="3", max_change=500, window=3, adjacency="replace"), lag=41, above=5, bins=1),
         ]

@@ -324,6 +324,11 @@ class ClippedSum(Mechanism):
     # what a session asks -----------------------------------------------------------------------------------------
 
     @property
+    def revises(self) -> bool:
+        """Whether the sums of the first m steps are released again at step m."""
+        return self.first_sums
+
+    @property
     def revised(self) -> tuple[str, ...]:
         """The sums of the first m steps, where they are asked for."""
         return ("steps", "sums", "deviations") if self.first_sums else ()
@@ -433,7 +438,9 @@ class ClippedSum(Mechanism):
         return [
             cls(event, horizon=2000, lag=35),
             cls(event, horizon=2000, lag=24, above=4, first_sums=True, branching=3, grid="0.01"),
-            cls(WEvent(epsilon="3", max_change=500, w=3), horizon=2000, lag=41, above=5, bound="unknown"),
+            cls(
+                WEvent(epsilon="3", max_change=500, window=3), horizon=2000, lag=41, above=5, bound="unknown"
+            ),
             cls(approximate, horizon=2000, lag=30, threshold="smooth", exceeding="0.1", too_low=0.1),
             cls(Event(epsilon="1/8", max_change=500), horizon=1600),  # too short for a threshold
         ]

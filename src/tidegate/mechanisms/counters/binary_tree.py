@@ -141,8 +141,8 @@ class BinaryTree(TreeCounter):
         return [
             cls(Event(epsilon="1"), columns=3, horizon=2000),
             cls(Event(epsilon="1", adjacency="replace"), grid="0.01", branching=3, horizon=2000),
-            cls(WEvent(epsilon="1", w=5), columns=2, branching=5, horizon=2000),
+            cls(WEvent(epsilon="1", window=5), columns=2, branching=5, horizon=2000),
             cls(Event(rho="1/2"), horizon=2000, estimator="plain"),
-            cls(WEvent(rho="1/2", w=7), columns=2, horizon=2000),
+            cls(WEvent(rho="1/2", window=7), columns=2, horizon=2000),
             cls(User(epsilon="2", horizon=5000)),
         ]

@@ -326,6 +326,6 @@ class EndlessSum(Mechanism):
         """Small configurations on which the conformance suite runs."""
         return [
             cls(Event(rho="1/2"), columns=3),
-            cls(WEvent(rho="1/2", w=5), grid="0.01"),
+            cls(WEvent(rho="1/2", window=5), grid="0.01"),
             cls(Event(epsilon="1", delta="1e-6", adjacency="replace"), columns=2),
         ]

@@ -73,6 +73,6 @@ class HybridTree(TreeCounter):
         return [
             cls(Event(epsilon="1"), columns=3),
             cls(Event(epsilon="1/2"), branching=4, estimator="plain"),
-            cls(WEvent(epsilon="1", w=6), grid="0.01"),
-            cls(WEvent(rho="1", w=3), columns=2),
+            cls(WEvent(epsilon="1", window=6), grid="0.01"),
+            cls(WEvent(rho="1", window=3), columns=2),
         ]

@@ -351,8 +351,8 @@ class SlidingWindowTree(Mechanism):
         return [
             cls(Event(epsilon="1"), window=8),
             cls(Event(epsilon="1/3", adjacency="replace"), columns=3, window=7, grid="0.5"),
-            cls(WEvent(epsilon="2", w=4), columns=2, window=13, estimator="plain"),
-            cls(WEvent(rho="1/2", w=3), window=1),
+            cls(WEvent(epsilon="2", window=4), columns=2, window=13, estimator="plain"),
+            cls(WEvent(rho="1/2", window=3), window=1),
             cls(Event(rho="1/2"), window=2),
             cls(User(epsilon="100", horizon=9000), window=24),
         ]

@@ -272,8 +272,11 @@ def nonnegative_together(
     nodes = parents.size
     free, room, wanted = np.empty(length, dtype=np.bool_), np.empty((3, nodes)), np.empty(nodes)
     targets, result = np.empty(length), np.empty(length)
-    out[:] = np.maximum(best, 0.0)
-    size = np.abs(best).max()
+    size = 0.0
+    for step in range(length):
+        for leaf in range(leaves):
+            out[step, leaf] = max(best[step, leaf], 0.0)
+            size = max(size, abs(best[step, leaf]))
     for _ in range(100_000):
         moved = 0.0
         for leaf in range(leaves):

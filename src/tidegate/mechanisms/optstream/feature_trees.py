@@ -20,7 +20,7 @@ Feature = tuple[tuple[int, ...], ...]  # the parts of a partition, each the posi
 Integers = npt.NDArray[np.int64]
 
 
-def whole_period(w: int) -> Feature:
+def whole_period(window: int) -> Feature:
     """The feature of one part: the sum over the whole period.
 
     Examples
@@ -28,10 +28,10 @@ def whole_period(w: int) -> Feature:
     >>> whole_period(4)
     ((1, 2, 3, 4),)
     """
-    return (tuple(range(1, whole("w", w) + 1)),)
+    return (tuple(range(1, whole("window", window) + 1)),)
 
 
-def parts(w: int, ends: Iterable[int]) -> Feature:
+def parts(window: int, ends: Iterable[int]) -> Feature:
     """Parts of consecutive steps, given by the last position of each.
 
     Examples
@@ -40,12 +40,14 @@ def parts(w: int, ends: Iterable[int]) -> Feature:
     ((1, 2, 3, 4), (5, 6, 7, 8, 9), (10, 11, 12))
     """
     bounds = [0, *ends]
-    if bounds != sorted(set(bounds)) or bounds[-1] != w:
-        raise InvalidParameter("ends", bounds[1:], f"ascending positions up to {w}", f"end with {w}")
+    if bounds != sorted(set(bounds)) or bounds[-1] != window:
+        raise InvalidParameter(
+            "ends", bounds[1:], f"ascending positions up to {window}", f"end with {window}"
+        )
     return tuple(tuple(range(a + 1, b + 1)) for a, b in pairwise(bounds))
 
 
-def equal_parts(w: int, count: int) -> Feature:
+def equal_parts(window: int, count: int) -> Feature:
     """So many parts of as equal a length as possible.
 
     Examples
@@ -53,11 +55,11 @@ def equal_parts(w: int, count: int) -> Feature:
     >>> equal_parts(5, 2)
     ((1, 2, 3), (4, 5))
     """
-    number = whole("count", count, most=w)
-    return parts(w, [-(-w * part // number) for part in range(1, number + 1)])
+    number = whole("count", count, most=window)
+    return parts(window, [-(-window * part // number) for part in range(1, number + 1)])
 
 
-def parts_of_day(w: int) -> Feature:
+def parts_of_day(window: int) -> Feature:
     """Night, morning, afternoon and evening (until 7, 12, 18 and 24 o'clock) of a period that is one day.
 
     Examples
@@ -65,8 +67,8 @@ def parts_of_day(w: int) -> Feature:
     >>> [len(part) for part in parts_of_day(48)]
     [14, 10, 12, 12]
     """
-    ends = [w * hour // 24 for hour in (7, 12, 18, 24)]
-    return parts(w, sorted({end for end in ends if end}))
+    ends = [window * hour // 24 for hour in (7, 12, 18, 24)]
+    return parts(window, sorted({end for end in ends if end}))
 
 
 def read_features(features: Sequence[Sequence[Sequence[int]]], w: int) -> tuple[Feature, ...]:

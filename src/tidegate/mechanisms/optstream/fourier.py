@@ -106,7 +106,7 @@ class Fourier(Periodic):
     Examples
     --------
     >>> from tidegate.core.session import Session
-    >>> mechanism = Fourier(WEvent(epsilon="1", w=48), coefficients=9)
+    >>> mechanism = Fourier(WEvent(epsilon="1", window=48), coefficients=9)
     >>> round(mechanism.scale, 2)
     29.4
     >>> releases = Session(mechanism).push_batch(np.full((100, 1), 5000))
@@ -338,8 +338,8 @@ class Fourier(Periodic):
     def examples(cls) -> list[Mechanism]:
         """Small configurations on which the conformance suite runs."""
         return [
-            cls(WEvent(epsilon="1", w=12), coefficients=5, nonnegative=True),
-            cls(WEvent(epsilon="1", w=12, mobility="fixed"), columns=3, coefficients=12),
-            cls(WEvent(epsilon="1", w=7, adjacency="replace"), columns=2, coefficients=2, grid="0.5"),
-            cls(WEvent(epsilon="1", w=1)),
+            cls(WEvent(epsilon="1", window=12), coefficients=5, nonnegative=True),
+            cls(WEvent(epsilon="1", window=12, mobility="fixed"), columns=3, coefficients=12),
+            cls(WEvent(epsilon="1", window=7, adjacency="replace"), columns=2, coefficients=2, grid="0.5"),
+            cls(WEvent(epsilon="1", window=1)),
         ]

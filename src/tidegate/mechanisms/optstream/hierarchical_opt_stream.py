@@ -83,7 +83,7 @@ class HierarchicalOptStream(OptStream):
     --------
     >>> from tidegate.core.session import Session
     >>> tree = Hierarchy.from_parents({"France": None, "north": "France", "south": "France"})
-    >>> mechanism = HierarchicalOptStream(WEvent(epsilon="1", w=12), hierarchy=tree, samples=3)
+    >>> mechanism = HierarchicalOptStream(WEvent(epsilon="1", window=12), hierarchy=tree, samples=3)
     >>> final = Session(mechanism).push_batch(np.full((24, 2), 500)).final.values
     >>> final.shape, bool(np.allclose(final[:, 0], final[:, 1] + final[:, 2], rtol=1e-12))
     ((24, 3), True)
@@ -250,10 +250,10 @@ class HierarchicalOptStream(OptStream):
         ragged = Hierarchy.from_names(["a/1/x", "a/1/y", "a/2", "b", "c/3/z/deep", "c/3/z/deeper"])
         day = (equal_parts(12, 3), whole_period(12))
         return [
-            cls(WEvent(epsilon="1", w=12), hierarchy=Hierarchy.balanced(4), samples=3, features=day),
-            cls(WEvent(epsilon="3", w=5), hierarchy=ragged, samples=2, causal="last period"),
+            cls(WEvent(epsilon="1", window=12), hierarchy=Hierarchy.balanced(4), samples=3, features=day),
+            cls(WEvent(epsilon="3", window=5), hierarchy=ragged, samples=2, causal="last period"),
             cls(
-                WEvent(epsilon="99", w=12),
+                WEvent(epsilon="99", window=12),
                 hierarchy=ragged,
                 samples=5,
                 adaptive=True,

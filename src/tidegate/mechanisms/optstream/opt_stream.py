@@ -165,8 +165,9 @@ def causal_values(
     for index in range(values.shape[0]):
         step = first_step + index
         if chosen[index]:
-            recent[0, :] = recent[1, :]
-            recent[1, :] = shown[count]
+            for column in range(columns):
+                recent[0, column] = recent[1, column]
+                recent[1, column] = shown[count, column]
             recent_steps[0] = recent_steps[1]
             recent_steps[1] = step
             count += 1
@@ -267,8 +268,8 @@ class OptStream(Periodic, SharingMechanism):
     Examples
     --------
     >>> from tidegate.core.session import Session
-    >>> mechanism = OptStream(WEvent(epsilon="1", w=48), samples=12)
-    >>> OptStream(WEvent(epsilon="1", w=48), samples=12, noise="laplace").sample_scale, mechanism.sharing.choice.law
+    >>> mechanism = OptStream(WEvent(epsilon="1", window=48), samples=12)
+    >>> OptStream(WEvent(epsilon="1", window=48), samples=12, noise="laplace").sample_scale, mechanism.sharing.choice.law
     (12.0, 'semiorder')
     >>> session = Session(mechanism)
     >>> releases = session.push_batch(np.full((100, 1), 5000))
@@ -820,7 +821,7 @@ class OptStream(Periodic, SharingMechanism):
         Examples
         --------
         >>> day = 5000 - 2000 * np.cos(np.arange(48) / 48 * 2 * np.pi)
-        >>> [OptStream.from_profile(WEvent(epsilon=e, w=48), day).samples for e in ("0.01", "0.1", "1")]
+        >>> [OptStream.from_profile(WEvent(epsilon=e, window=48), day).samples for e in ("0.01", "0.1", "1")]
         [4, 8, 20]
         """
         return best_for_profile(cls(policy, **options), profile, candidates)
@@ -831,7 +832,7 @@ class OptStream(Periodic, SharingMechanism):
 
         Examples
         --------
-        >>> OptStream.from_slope(WEvent(epsilon="0.1", w=48), slope=100).samples
+        >>> OptStream.from_slope(WEvent(epsilon="0.1", window=48), slope=100).samples
         16
         """
         return best_for_slope(cls(policy, **options), slope)
@@ -851,27 +852,49 @@ class OptStream(Periodic, SharingMechanism):
         """Small configurations on which the conformance suite runs."""
         day = (parts(12, [4, 9, 12]), whole_period(12))
         return [
-            cls(WEvent(epsilon="1", w=12), samples=4, nonnegative=True),
-            cls(WEvent(epsilon="1", w=12), columns=2, samples=4, features=day, causal="last period"),
+            cls(WEvent(epsilon="1", window=12), samples=4, nonnegative=True),
+            cls(WEvent(epsilon="1", window=12), columns=2, samples=4, features=day, causal="last period"),
             cls(
-                WEvent(epsilon="2", w=7, adjacency="replace"),
+                WEvent(epsilon="2", window=7, adjacency="replace"),
                 columns=2,
                 times=(1, 4, 7),
                 causal="line",
                 grid="0.5",
             ),
-            cls(WEvent(epsilon="1", w=5), samples=5, reconstruction="curve"),
-            cls(WEvent(epsilon="1", w=1)),
-            cls(WEvent(epsilon="50", w=12), columns=2, samples=5, adaptive=True, threshold=30, features=day),
-            cls(WEvent(epsilon="50", w=9), samples=3, adaptive=True, causal="last period", noise="laplace"),
-            cls(WEvent(epsilon="1", w=6), samples=2, adaptive=True),
+            cls(WEvent(epsilon="1", window=5), samples=5, reconstruction="curve"),
+            cls(WEvent(epsilon="1", window=1)),
             cls(
-                WEvent(epsilon="1", w=12), columns=2, samples=3, features=(day[0], ODD_EVEN), nonnegative=True
+                WEvent(epsilon="50", window=12),
+                columns=2,
+                samples=5,
+                adaptive=True,
+                threshold=30,
+                features=day,
             ),
-            cls(WEvent(epsilon="1", w=12), columns=2, samples=4, features=day, noise="laplace"),
-            cls(WEvent(epsilon="1", w=12), samples=8, features=day, noise="cube"),
-            cls(WEvent(epsilon="4", w=12), samples=6, adaptive=True, threshold=30, features=day),
             cls(
-                WEvent(epsilon="50", w=12), columns=2, samples=5, adaptive=True, threshold=30, noise="laplace"
+                WEvent(epsilon="50", window=9),
+                samples=3,
+                adaptive=True,
+                causal="last period",
+                noise="laplace",
+            ),
+            cls(WEvent(epsilon="1", window=6), samples=2, adaptive=True),
+            cls(
+                WEvent(epsilon="1", window=12),
+                columns=2,
+                samples=3,
+                features=(day[0], ODD_EVEN),
+                nonnegative=True,
+            ),
+            cls(WEvent(epsilon="1", window=12), columns=2, samples=4, features=day, noise="laplace"),
+            cls(WEvent(epsilon="1", window=12), samples=8, features=day, noise="cube"),
+            cls(WEvent(epsilon="4", window=12), samples=6, adaptive=True, threshold=30, features=day),
+            cls(
+                WEvent(epsilon="50", window=12),
+                columns=2,
+                samples=5,
+                adaptive=True,
+                threshold=30,
+                noise="laplace",
             ),
         ]

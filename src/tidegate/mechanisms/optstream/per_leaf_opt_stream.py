@@ -81,7 +81,7 @@ class PerLeafOptStream(HierarchicalOptStream):
     --------
     >>> from tidegate.core.session import Session
     >>> tree = Hierarchy.from_parents({"France": None, "north": "France", "south": "France"})
-    >>> mechanism = PerLeafOptStream(WEvent(epsilon="1", w=12, mobility="fixed"), hierarchy=tree, samples=3)
+    >>> mechanism = PerLeafOptStream(WEvent(epsilon="1", window=12, mobility="fixed"), hierarchy=tree, samples=3)
     >>> Session(mechanism).push_batch(np.full((24, 2), 500)).final.values.shape
     (24, 3)
 
@@ -332,14 +332,14 @@ class PerLeafOptStream(HierarchicalOptStream):
         day = (equal_parts(12, 3), whole_period(12))
         return [
             cls(
-                WEvent(epsilon="99", w=12, mobility="fixed"),
+                WEvent(epsilon="99", window=12, mobility="fixed"),
                 hierarchy=ragged,
                 samples=5,
                 threshold=60,
                 features=day,
             ),
             cls(
-                WEvent(epsilon="40", w=9, mobility="fixed", adjacency="replace"),
+                WEvent(epsilon="40", window=9, mobility="fixed", adjacency="replace"),
                 hierarchy=Hierarchy.balanced(3),
                 samples=7,
                 causal="last period",

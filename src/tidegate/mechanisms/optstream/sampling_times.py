@@ -19,16 +19,16 @@ Integers = npt.NDArray[np.int64]
 LARGEST = 2**38  # of a profile's values: scores of periods up to 2^11 steps stay within 64 bits
 
 
-def equally_spaced(w: int, samples: int) -> tuple[int, ...]:
-    """k positions of a period of w steps, as far apart as possible; the last step is one of them.
+def equally_spaced(window: int, samples: int) -> tuple[int, ...]:
+    """k positions of a period of so many steps, as far apart as possible; the last step is one of them.
 
     Examples
     --------
     >>> equally_spaced(48, 4), equally_spaced(5, 3)
     ((12, 24, 36, 48), (2, 4, 5))
     """
-    k = whole("samples", samples, most=w)
-    return tuple(-(-w * number // k) for number in range(1, k + 1))
+    k = whole("samples", samples, most=window)
+    return tuple(-(-window * number // k) for number in range(1, k + 1))
 
 
 def read_times(times: Sequence[int], w: int) -> tuple[int, ...]:

@@ -137,6 +137,6 @@ class BackwardSmoothing(Mechanism):
         """Small configurations on which the conformance suite runs."""
         return [
             cls(Event(epsilon="1")),
-            cls(WEvent(epsilon="1", w=3), columns=3, back=0),
+            cls(WEvent(epsilon="1", window=3), columns=3, back=0),
             cls(User(epsilon="9", horizon=9000), columns=2, grid="0.1", back=30),
         ]

@@ -450,7 +450,7 @@ class HierarchicalPeGaSus(Mechanism):
             cls(Event(epsilon="5"), hierarchy=Hierarchy.balanced(8)),
             cls(Event(epsilon="5"), hierarchy=ragged, pruning="privtree", prune_below=30),
             cls(
-                WEvent(epsilon="20", w=3),
+                WEvent(epsilon="20", window=3),
                 hierarchy=ragged,
                 prune_below=60,
                 smoother="average",

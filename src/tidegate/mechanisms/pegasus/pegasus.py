@@ -295,10 +295,10 @@ class PeGaSus(SharingMechanism):
         return [
             cls(Event(epsilon="1")),
             cls(Event(epsilon="1/3", adjacency="replace"), columns=3, smoother="average", longest_group=7),
-            cls(WEvent(epsilon="10", w=6), columns=2, perturber_share="1/2", threshold=40),
-            cls(WEvent(epsilon="10", w=6), columns=2, threshold=40, noise="laplace"),
-            cls(WEvent(epsilon="3", w=2, max_change="0.5"), grid="0.25", smoother="james-stein"),
-            cls(WEvent(epsilon="6", w=12), noise="cube"),
+            cls(WEvent(epsilon="10", window=6), columns=2, perturber_share="1/2", threshold=40),
+            cls(WEvent(epsilon="10", window=6), columns=2, threshold=40, noise="laplace"),
+            cls(WEvent(epsilon="3", window=2, max_change="0.5"), grid="0.25", smoother="james-stein"),
+            cls(WEvent(epsilon="6", window=12), noise="cube"),
             cls(User(epsilon="900", horizon=9000), columns=2),
             cls(User(epsilon="900", horizon=9000), columns=2, noise="laplace"),
         ]

@@ -6,7 +6,7 @@ Nesting is composition: the mechanism is called with steps counted from the bloc
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -150,6 +150,10 @@ class Blocks(Mechanism):
         """What runs on each block."""
         return self.mechanism
 
+    def with_policy(self, policy: Policy) -> Blocks:
+        """The same on blocks that keep another budget together."""
+        return Blocks(replace(self.mechanism, policy=of_block(policy)))
+
     @property
     def outputs(self) -> int:
         """As many columns as the mechanism releases."""
@@ -276,7 +280,7 @@ def of_windows(policy: User) -> WEvent:
             "policy", str(budget), "a pure or a zCDP budget for Blocks", "write epsilon or rho alone"
         )
     length = policy.steps_charged
-    return policy.restated(WEvent, blocks_met(length) * budget.total, w=length)
+    return policy.restated(WEvent, blocks_met(length) * budget.total, window=length)
 
 
 def of_block(policy: Policy) -> User:

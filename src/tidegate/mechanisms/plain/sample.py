@@ -63,7 +63,7 @@ class Sample(Measuring):
     Examples
     --------
     >>> from tidegate.core.session import Session
-    >>> session = Session(Sample(WEvent(epsilon="1", w=24), columns=2))
+    >>> session = Session(Sample(WEvent(epsilon="1", window=24), columns=2))
     >>> releases = session.push_batch(np.zeros((48, 2), dtype=np.int64))
     >>> np.flatnonzero(releases.fresh)
     array([ 0, 24])
@@ -156,11 +156,11 @@ class Sample(Measuring):
     def examples(cls) -> list[Mechanism]:
         """Small configurations on which the conformance suite runs."""
         return [
-            cls(WEvent(epsilon="1", w=5), columns=3),
-            cls(WEvent(epsilon="1", w=12), columns=2, every=5),
-            cls(WEvent(epsilon="1", w=12), columns=2, every=5, noise="laplace"),
-            cls(WEvent(epsilon="1", w=24), every=3, noise="cube"),
-            cls(WEvent(rho="1", w=7)),
+            cls(WEvent(epsilon="1", window=5), columns=3),
+            cls(WEvent(epsilon="1", window=12), columns=2, every=5),
+            cls(WEvent(epsilon="1", window=12), columns=2, every=5, noise="laplace"),
+            cls(WEvent(epsilon="1", window=24), every=3, noise="cube"),
+            cls(WEvent(rho="1", window=7)),
             cls(Event(epsilon="1/2", adjacency="replace"), columns=2),
             cls(User(epsilon="1", horizon=6000), every=24),
         ]

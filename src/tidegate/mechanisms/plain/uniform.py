@@ -64,10 +64,10 @@ class Uniform(Measuring):
 
     Examples
     --------
-    >>> mechanism = Uniform(WEvent(epsilon="1", w=24), columns=3)
+    >>> mechanism = Uniform(WEvent(epsilon="1", window=24), columns=3)
     >>> mechanism.sharing.choice.law, round(mechanism.expected_error(), 1)
     ('semiorder', 21.2)
-    >>> Uniform(WEvent(epsilon="1", w=24), noise="laplace").scale
+    >>> Uniform(WEvent(epsilon="1", window=24), noise="laplace").scale
     24.0
     >>> from tidegate.core.session import Session
     >>> session = Session(mechanism)
@@ -128,10 +128,10 @@ class Uniform(Measuring):
         if self.shared is not None:
             steps = np.arange(first, first + count)
             drawn, spans = self.shared.measure(state.law, noise.source, STREAM, first, steps)
-            values = (rows + drawn) * grid
+            values = np.multiply(rows + drawn, grid, dtype=np.float64)
         elif self.own_noise.draw is not laplace:
             drawn = self.own_noise.draw(noise.source, STREAM, first, self.scale, rows.shape)
-            values = (rows + drawn) * grid
+            values = np.multiply(rows + drawn, grid, dtype=np.float64)
         elif rows.size == 1:  # the quick way for single values
             values = np.array(
                 [[(rows.item() + laplace_one(noise.source, STREAM, first, 0, self.scale)) * grid]]
@@ -176,13 +176,13 @@ class Uniform(Measuring):
     def examples(cls) -> list[Mechanism]:
         """Small configurations on which the conformance suite runs."""
         return [
-            cls(WEvent(epsilon="1", w=5), columns=3),
-            cls(WEvent(epsilon="1", w=5), columns=3, noise="laplace"),
-            cls(WEvent(epsilon="1", w=1)),
-            cls(WEvent(epsilon="1", delta="1e-6", w=40), columns=2),
-            cls(WEvent(rho="1/2", w=7), columns=2),
+            cls(WEvent(epsilon="1", window=5), columns=3),
+            cls(WEvent(epsilon="1", window=5), columns=3, noise="laplace"),
+            cls(WEvent(epsilon="1", window=1)),
+            cls(WEvent(epsilon="1", delta="1e-6", window=40), columns=2),
+            cls(WEvent(rho="1/2", window=7), columns=2),
             cls(Event(epsilon="1/3", adjacency="replace"), columns=2, grid="0.01"),
-            cls(WEvent(epsilon="1", w=12), noise="cube"),
+            cls(WEvent(epsilon="1", window=12), noise="cube"),
             cls(User(epsilon="2", horizon=5000)),
             cls(User(epsilon="2", horizon=5000), noise="laplace"),
         ]

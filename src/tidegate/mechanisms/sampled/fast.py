@@ -227,8 +227,8 @@ class Fast(Measuring):
     Examples
     --------
     >>> import numpy as np
-    >>> mechanism = Fast(WEvent(epsilon="1", w=120))
-    >>> mechanism.measurements, Fast(WEvent(epsilon="1", w=120), noise="laplace").scale
+    >>> mechanism = Fast(WEvent(epsilon="1", window=120))
+    >>> mechanism.measurements, Fast(WEvent(epsilon="1", window=120), noise="laplace").scale
     (30, 30.0)
     >>> from tidegate.core.session import Session
     >>> releases = Session(mechanism).push_batch(np.full((500, 1), 40))
@@ -433,17 +433,19 @@ class Fast(Measuring):
     def examples(cls) -> list[Mechanism]:
         """Small configurations on which the conformance suite runs."""
         return [
-            cls(WEvent(epsilon="4", w=10), columns=3, samples=4),
-            cls(WEvent(epsilon="4", w=10), columns=3, samples=4, noise="laplace"),
-            cls(WEvent(epsilon="4", w=40), samples=20, noise="cube"),
-            cls(WEvent(rho="1", w=10), columns=2, samples=4),
-            cls(WEvent(epsilon="1/3", w=1, adjacency="replace"), columns=20, grid="0.5"),
+            cls(WEvent(epsilon="4", window=10), columns=3, samples=4),
+            cls(WEvent(epsilon="4", window=10), columns=3, samples=4, noise="laplace"),
+            cls(WEvent(epsilon="4", window=40), samples=20, noise="cube"),
+            cls(WEvent(rho="1", window=10), columns=2, samples=4),
+            cls(WEvent(epsilon="1/3", window=1, adjacency="replace"), columns=20, grid="0.5"),
             cls(
                 User(epsilon="2", horizon=6000),
                 filter=Kalman(process_noise=4.0),
                 adaptive=Pid(derivative=0.1),
             ),
-            cls(WEvent(epsilon="1", w=12), columns=2, blocks=True, samples=3, noise="laplace"),
-            cls(WEvent(epsilon="1", w=12), blocks=True, samples=6, adaptive=False),
-            cls(WEvent(epsilon="2", w=8), columns=2, samples=2, filter=False, adaptive=False, grid="0.01"),
+            cls(WEvent(epsilon="1", window=12), columns=2, blocks=True, samples=3, noise="laplace"),
+            cls(WEvent(epsilon="1", window=12), blocks=True, samples=6, adaptive=False),
+            cls(
+                WEvent(epsilon="2", window=8), columns=2, samples=2, filter=False, adaptive=False, grid="0.01"
+            ),
         ]

@@ -255,7 +255,7 @@ class RescueDP(Mechanism):
     --------
     >>> import numpy as np
     >>> from tidegate.core.session import Session
-    >>> session = Session(RescueDP(WEvent(epsilon="1", w=24), columns=50))
+    >>> session = Session(RescueDP(WEvent(epsilon="1", window=24), columns=50))
     >>> session.push_batch(np.zeros((200, 50), dtype=np.int64)).values.shape
     (200, 50)
 
@@ -300,7 +300,7 @@ class RescueDP(Mechanism):
         widest = self.whole_scale(self.units) * length / self.units
         if self.units >= 2**50 or widest > 2**50:
             raise InvalidParameter(
-                "w", length, "small enough for the noise to be counted on the grid", "shorten the window"
+                "window", length, "small enough for the noise to be counted on the grid", "shorten the window"
             )
 
     @property
@@ -417,12 +417,12 @@ class RescueDP(Mechanism):
     def examples(cls) -> list[Mechanism]:
         """Small configurations on which the conformance suite runs."""
         return [
-            cls(WEvent(epsilon="4", w=10), columns=6),
-            cls(WEvent(epsilon="1/3", w=1, adjacency="replace"), columns=20, grid="0.5"),
-            cls(WEvent(epsilon="1", w=24), columns=30, grouping=Grouping(small=300.0, similarity=-0.5)),
+            cls(WEvent(epsilon="4", window=10), columns=6),
+            cls(WEvent(epsilon="1/3", window=1, adjacency="replace"), columns=20, grid="0.5"),
+            cls(WEvent(epsilon="1", window=24), columns=30, grouping=Grouping(small=300.0, similarity=-0.5)),
             cls(User(epsilon="2", horizon=6000), filter=Kalman(process_noise=4.0)),
             cls(
-                WEvent(epsilon="2", w=8),
+                WEvent(epsilon="2", window=8),
                 columns=2,
                 adaptive=False,
                 allocation=False,

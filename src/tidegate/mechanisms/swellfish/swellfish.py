@@ -223,7 +223,7 @@ class Swellfish(Mechanism):
                 "promise",
                 "joint",
                 "'windowed' where a secret is hidden for ever",
-                "hide the baseline anew every day, or give the policy a horizon",
+                "hide the baseline day by day, or give the policy a horizon",
             )
 
     def _check_gaps(self, specification: Specification) -> None:
@@ -378,7 +378,7 @@ class Swellfish(Mechanism):
                 units[missing], shown[missing], status[missing] = 0, 0.0, int(Status.APPROXIMATED)
             values = self._filled(state, rows, drawn, gaps, status, source)
         else:
-            values = (rows + drawn) * grid
+            values = np.multiply(rows + drawn, grid, dtype=np.float64)
         if count and self.accepts_missing:
             state.hold[:], state.source[0] = values[-1], source[-1]
         return Output(values, status, source, shown, units)

@@ -32,7 +32,7 @@ from tidegate.mechanisms.tide.plan import (
 )
 from tidegate.noise import check_scale, variance_gaussian, variance_laplace
 from tidegate.structures.kernels import tracking as t
-from tidegate.structures.kernels.state_space import phases_from
+from tidegate.structures.kernels.replaying import phases_of
 from tidegate.structures.state_space_tracker import Tracker
 
 if TYPE_CHECKING:
@@ -358,7 +358,8 @@ def choose(tables: Choices, tracker: Tracker, age: int, present: int, horizon: i
     longest = max(1.0, age / CAUTION, skipped)
     now = int(memory["clock"][t.LAST])
     beyond = tracker.keep if smoothed else int(gaps[-1]) + 1
-    coming = phases_from(structure.once, now + 1, max(horizon + beyond, window if endless.any() else 0))
+    ahead = max(horizon + beyond, window if endless.any() else 0)
+    coming = phases_of(np.arange(now + 1, now + 1 + ahead), structure.once)
     models = [(memory["covariance"][c], memory["parameters"][c], coming, structure.weight) for c in kinds]
 
     def predicted(choice: int, limit: float, more: float = 1.0) -> float:

@@ -123,6 +123,7 @@ REVISED = 2  # revised steps that it has written
 WORK_NUMBERS = 3
 
 AHEAD_OF, PAID, MEASURED = 0, 1, 2  # phases of a step: nothing was done; charged, without noise; measured
+ENDED = 3  # there is no further step
 PASSED = -1  # the source of a step that was passed over: nothing is said of it
 
 
@@ -413,7 +414,7 @@ def follow(
     """Release the steps rows[begin:]; (index, what is wanted). Steps with a negative index are passed over.
 
     A step is charged, gets its noise, is taken in and perhaps fitted. Where it waits for one of these, `PHASE` says how
-    far it is, and the loop continues there.
+    far it is, and the loop continues there. Behind the last step of a stream all kept steps are revised.
     """
     constants, state, out, season = Constants(*constants), State(*state), Released(*out), Season(*season)
     working = Working(*working)
@@ -423,6 +424,8 @@ def follow(
     shares, scales, grid = constants.shares, constants.scales, constants.grid
     clock, health = book.clock, book.health
     keep, columns, classes = kept.units.size, measured.size, book.parameters.shape[0]
+    if numbers[PHASE] == ENDED:
+        numbers[REVISED] = revise(first - 1, keep, 0, constants, book, season, kept, revised)
     for index in range(begin, rows.shape[0]):
         step = first + index
         if numbers[PHASE] == AHEAD_OF:
@@ -649,7 +652,7 @@ class Tide(SharingMechanism):
     --------
     >>> import numpy as np
     >>> from tidegate.core.session import Session
-    >>> mechanism = Tide(WEvent(epsilon="0.1", w=48), periods=(48, 336))
+    >>> mechanism = Tide(WEvent(epsilon="0.1", window=48), periods=(48, 336))
     >>> mechanism.structure.states
     48
     >>> releases = Session(mechanism).push_batch(np.full((500, 1), 5000))
@@ -694,7 +697,7 @@ class Tide(SharingMechanism):
         if self.noise not in ("auto", "laplace") and isinstance(self.policy.budget, ZeroConcentrated):
             raise InvalidParameter("noise", self.noise, "'auto' where rho is given", "drop it")
         _ = self.choices  # built here, so that what it refuses is refused before anything is charged
-        usual = self.policy.steps_charged if isinstance(self.policy, WEvent) and self.policy.w > 1 else 0
+        usual = self.policy.steps_charged if isinstance(self.policy, WEvent) and self.policy.window > 1 else 0
         delay = usual if self.delay is None else whole("delay", self.delay, least=0, most=2**20)
         if delay == 1:
             raise InvalidParameter("delay", 1, "0 or at least 2", "write delay=0 for no smoothed values")
@@ -862,15 +865,7 @@ class Tide(SharingMechanism):
         if state.plan[STEP] == state.plan[ORIGIN]:  # nothing was released: it begins here
             self._begin_at(state, first)
         count, ahead, constants = len(rows), bound.ahead, self.constants[:]
-        output = empty_output(count, self.columns)
-        out = Released(
-            *output[:5],
-            np.zeros((self._span_room(count), SPAN_FIELDS), dtype=np.int64),
-            np.zeros(count, dtype=np.int64),
-            np.empty((count, bound.tracker.classes)),
-            self._empty_classes(count),
-            np.empty(rows.shape),
-        )
+        out = self._empty_released(count)
         passed = first - 1 - int(state.plan[STEP])
         revised = self._empty_revised(self._revised_room(first, count, passed))
         state.live[:, SPAN_ROW] = -1
@@ -896,9 +891,7 @@ class Tide(SharingMechanism):
         if count:
             ahead.settle()
         known = self._known(revised, int(bound.numbers[REVISED]), np.iinfo(np.int64).max)
-        return output._replace(
-            spans=out.spans, more=(out.spent, out.deviation, out.classes, out.measured), revised=known
-        )
+        return Output(*out[:6], more=out[6:], revised=known)
 
     def _pass_over(self, state: State, passed: int) -> Iterator[int]:
         """How many steps to predict, one after the other, until so many are passed over: of a long gap only the ends."""
@@ -942,6 +935,16 @@ class Tide(SharingMechanism):
         blocks = (first + count - 1) // block - (first - 1) // block
         return (blocks + (3 if passed else 0)) * block  # of three there may be some steps from before
 
+    def _empty_released(self, count: int) -> Released:
+        return Released(
+            *empty_output(count, self.columns)[:5],
+            np.zeros((self._span_room(count), SPAN_FIELDS), dtype=np.int64),
+            np.zeros(count, dtype=np.int64),
+            np.empty((count, self.columns if self.columns <= SINGLE else CLASSES)),
+            self._empty_classes(count),
+            np.empty((count, self.columns)),
+        )
+
     def _empty_revised(self, rows: int) -> Revised:
         classes = self.columns if self.columns <= SINGLE else CLASSES
         return Revised(
@@ -961,19 +964,24 @@ class Tide(SharingMechanism):
         ends = np.minimum((-(-parts[0] // max(1, self.block)) + 1) * self.block, step)
         return *parts, ends
 
-    def finish(self, state: State, last: int, noise: Draws) -> Output:
+    def finish(self, state: State, last: int, noise: Draws) -> Output | None:
         """Smoothed values of the last steps, whose delay is not over, as far as they can be known now."""
         block, keep, step = self.block, 2 * self.block, int(state.plan[STEP])
-        found, count = self._empty_revised(keep), 0
-        if block:
-            season = (self.structure.once, self.structure.weight)
-            count = revise(step, keep, 0, self.constants[:], state.book[:], season, state.kept[:], found[:])
-        done = (step // block - 1) * block if block and step >= keep else 0
+        if not block:
+            return None
+        bound: Bound = noise.bound(state, lambda: Bound(self, state))
+        drawing, rows = noise.rows(**{STREAM: self.columns}), np.zeros((0, self.columns), dtype=np.int64)
+        out, found = self._empty_released(0), self._empty_revised(keep)
+        bound.numbers[PHASE] = ENDED
+        follow(
+            rows, 0, step + 1, self.constants[:], drawing.pool, drawing.slots[0],
+            bound.ahead.pool, *bound.fixed, out[:], found[:],
+        )  # fmt: skip
+        count = int(bound.numbers[REVISED])
+        done = (step // block - 1) * block if step >= keep else 0
         known = found.steps[:count] > done
         revised = self._known(Revised(*(part[:count][known] for part in found)), int(known.sum()), step)
-        deviation, measured = np.zeros((0, found.deviation.shape[1])), np.zeros((0, self.outputs))
-        more = (np.zeros(0, dtype=np.int64), deviation, self._empty_classes(0), measured)
-        return empty_output(0, self.outputs)._replace(more=more, revised=revised)
+        return Output(*out[:5], more=out[6:], revised=revised)
 
     def attach(self, releases: Releases, more: Any, revised: Any) -> Releases:
         """Releases with deviations and smoothed values, for readers."""
@@ -1014,7 +1022,7 @@ class Tide(SharingMechanism):
     def intervals(self) -> Fold:
         """The model has released how much it deviates, and its measurements say whether that holds of each column."""
         law = Law(self.noise_kind, float(Fraction(self.grid)), self.rounded_by)
-        return Modelled(self.outputs, law)
+        return Modelled(self.outputs, law, alike=self.columns > SINGLE)
 
     @classmethod
     def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
@@ -1026,11 +1034,11 @@ class Tide(SharingMechanism):
     def examples(cls) -> list[Mechanism]:
         """Small configurations on which the conformance suite runs."""
         return [
-            cls(WEvent(epsilon="4", w=10), columns=3, periods=(24,), harmonics=2, nonnegative=True),
-            cls(WEvent(epsilon="2", w=12), periods=(24,), harmonics=2, noise="laplace"),
-            cls(WEvent(epsilon="2", w=12), periods=(24,), harmonics=2),
-            cls(WEvent(rho="1/2", w=20), columns=2, periods=(24,), harmonics=2),
-            cls(WEvent(epsilon="1/3", w=24, adjacency="replace"), columns=20, grid="0.5", delay=7),
+            cls(WEvent(epsilon="4", window=10), columns=3, periods=(24,), harmonics=2, nonnegative=True),
+            cls(WEvent(epsilon="2", window=12), periods=(24,), harmonics=2, noise="laplace"),
+            cls(WEvent(epsilon="2", window=12), periods=(24,), harmonics=2),
+            cls(WEvent(rho="1/2", window=20), columns=2, periods=(24,), harmonics=2),
+            cls(WEvent(epsilon="1/3", window=24, adjacency="replace"), columns=20, grid="0.5", delay=7),
             cls(
                 User(epsilon="2", horizon=6000), periods=(24, 168), harmonics=(3, 2), delay=10, aim="revised"
             ),

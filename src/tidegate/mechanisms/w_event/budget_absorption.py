@@ -137,7 +137,7 @@ class BudgetAbsorption(Publishing):
     Examples
     --------
     >>> from tidegate.core.session import Session
-    >>> session = Session(BudgetAbsorption(WEvent(epsilon="1", w=120), columns=3))
+    >>> session = Session(BudgetAbsorption(WEvent(epsilon="1", window=120), columns=3))
     >>> session.push_batch(np.full((500, 3), 40)).values.shape
     (500, 3)
 
@@ -221,21 +221,21 @@ class BudgetAbsorption(Publishing):
     def examples(cls) -> list[Mechanism]:
         """Small configurations on which the conformance suite runs."""
         return [
-            cls(WEvent(epsilon="4", w=5), columns=3),
-            cls(WEvent(epsilon="4", w=5), columns=3, noise="laplace"),
-            cls(WEvent(epsilon="8", w=12), noise="cube"),
-            cls(WEvent(epsilon="1/3", w=1, adjacency="replace"), columns=20, grid="0.5"),
-            cls(WEvent(epsilon="3", w=6), columns=18, groups=4, regroup_every=7),
+            cls(WEvent(epsilon="4", window=5), columns=3),
+            cls(WEvent(epsilon="4", window=5), columns=3, noise="laplace"),
+            cls(WEvent(epsilon="8", window=12), noise="cube"),
+            cls(WEvent(epsilon="1/3", window=1, adjacency="replace"), columns=20, grid="0.5"),
+            cls(WEvent(epsilon="3", window=6), columns=18, groups=4, regroup_every=7),
             cls(
-                WEvent(epsilon="3", w=3),
+                WEvent(epsilon="3", window=3),
                 columns=8,
                 groups=((0, 2, 4), (1, 3, 5, 6), (7,)),
                 dissimilarity="largest",
             ),
-            cls(WEvent(epsilon="9", w=4), columns=20, shift=True),
-            cls(WEvent(epsilon="3", w=6, mobility="fixed"), columns=5, groups=2),
-            cls(WEvent(epsilon="3", w=6, mobility="fixed", adjacency="replace"), columns=2, groups=2),
-            cls(WEvent(epsilon="4", w=3), columns=2, pan_private="single"),
-            cls(WEvent(epsilon="4", w=3), columns=2, pan_private="announced"),
+            cls(WEvent(epsilon="9", window=4), columns=20, shift=True),
+            cls(WEvent(epsilon="3", window=6, mobility="fixed"), columns=5, groups=2),
+            cls(WEvent(epsilon="3", window=6, mobility="fixed", adjacency="replace"), columns=2, groups=2),
+            cls(WEvent(epsilon="4", window=3), columns=2, pan_private="single"),
+            cls(WEvent(epsilon="4", window=3), columns=2, pan_private="announced"),
             cls(Event(epsilon="1")),
         ]

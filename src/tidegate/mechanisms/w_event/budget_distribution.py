@@ -138,7 +138,7 @@ class BudgetDistribution(Publishing):
     Examples
     --------
     >>> from tidegate.core.session import Session
-    >>> session = Session(BudgetDistribution(WEvent(epsilon="1", w=120), columns=3))
+    >>> session = Session(BudgetDistribution(WEvent(epsilon="1", window=120), columns=3))
     >>> session.push_batch(np.full((500, 3), 40)).values.shape
     (500, 3)
 
@@ -233,14 +233,14 @@ class BudgetDistribution(Publishing):
     def examples(cls) -> list[Mechanism]:
         """Small configurations on which the conformance suite runs."""
         return [
-            cls(WEvent(epsilon="4", w=5), columns=3),
-            cls(WEvent(epsilon="4", w=5), columns=3, noise="laplace"),
-            cls(WEvent(epsilon="2", w=1), columns=20, grid="0.5"),
-            cls(WEvent(epsilon="3", w=6), columns=18, groups=4, regroup_every=7),
-            cls(WEvent(epsilon="9", w=4, adjacency="replace"), columns=20, shift=True),
-            cls(WEvent(epsilon="3", w=6, mobility="fixed", adjacency="replace"), columns=3, groups=3),
-            cls(WEvent(epsilon="6", w=50)),
-            cls(WEvent(epsilon="4", w=3), columns=2, pan_private="single"),
-            cls(WEvent(epsilon="4", w=3), columns=2, pan_private="announced"),
+            cls(WEvent(epsilon="4", window=5), columns=3),
+            cls(WEvent(epsilon="4", window=5), columns=3, noise="laplace"),
+            cls(WEvent(epsilon="2", window=1), columns=20, grid="0.5"),
+            cls(WEvent(epsilon="3", window=6), columns=18, groups=4, regroup_every=7),
+            cls(WEvent(epsilon="9", window=4, adjacency="replace"), columns=20, shift=True),
+            cls(WEvent(epsilon="3", window=6, mobility="fixed", adjacency="replace"), columns=3, groups=3),
+            cls(WEvent(epsilon="6", window=50)),
+            cls(WEvent(epsilon="4", window=3), columns=2, pan_private="single"),
+            cls(WEvent(epsilon="4", window=3), columns=2, pan_private="announced"),
             cls(Event(epsilon="1")),
         ]

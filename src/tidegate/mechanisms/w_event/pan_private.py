@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tidegate.mechanisms.w_event.publishing import Publishing
 
 SINGLE = "single"  # one intrusion that nobody notices
+INTRUSION = "intrusion"  # the event that it knows
 ANNOUNCED = "announced"  # any number of intrusions, each noticed just after it happened
 
 # positions in `PanState.numbers`
@@ -94,10 +95,6 @@ def intruded(mechanism: Publishing, state: PanState, noise: Draws) -> int:
     This noise is drawn when the cells are touched next, after the commit of the event: what the commit stores is what
     was seen, and a reader of the log finds no more.
     """
-    if mechanism.pan_private != ANNOUNCED:
-        raise InvalidInput(
-            'at most one intrusion was promised, unannounced; use pan_private="announced" for several.'
-        )
     if not state.numbers[OPEN] or state.numbers[AMOUNT] <= 0:
         return 0
     _renew(mechanism, state, noise)

@@ -28,7 +28,7 @@ from tidegate.mechanisms.sharing import SharingMechanism
 from tidegate.mechanisms.w_event import column_groups, pan_private
 from tidegate.mechanisms.w_event.dissimilarity import BUILT_IN, Dissimilarity
 from tidegate.mechanisms.w_event.dissimilarity import L1 as SUMMED
-from tidegate.mechanisms.w_event.pan_private import ANNOUNCED, SINGLE
+from tidegate.mechanisms.w_event.pan_private import ANNOUNCED, INTRUSION, SINGLE
 from tidegate.noise import Law, laplace
 from tidegate.noise.law import AnyLaw, SpreadLaw
 from tidegate.policy import Event, Policy, WEvent
@@ -239,7 +239,7 @@ class Publishing(SharingMechanism):
             )
         if self.units >= 2**50 or self.score_scale > 2**50 or self.whole_scale > 2**55:
             raise InvalidParameter(
-                "w",
+                "window",
                 self.window,
                 f"small enough for {self.columns} columns to count its budget",
                 "shorten the window",
@@ -293,14 +293,14 @@ class Publishing(SharingMechanism):
         assert isinstance(self.dissimilarity, Dissimilarity)
         return self.dissimilarity
 
-    @property
+    @cached_property
     def group_count(self) -> int:
         """How many groups of columns decide for themselves."""
         if self.groups is None:
             return 1
         return self.groups if isinstance(self.groups, int) else len(self.groups)
 
-    @property
+    @cached_property
     def independent(self) -> bool:
         """Whether groups run by themselves, each with the full budget: sound for fixed units only."""
         return self.group_count > 1 and self.policy.mobility == "fixed"
@@ -446,10 +446,14 @@ class Publishing(SharingMechanism):
         """The grid as a number."""
         return float(Fraction(self.grid))
 
+    def hears(self, name: str) -> bool:
+        """Of intrusions, where they are announced; where one is allowed for that nobody notices, of none."""
+        return name == INTRUSION and self.pan_private == ANNOUNCED
+
     def event(self, state: Any, name: str, step: int, noise: Draws) -> Charges | None:
         """An announced intrusion costs what a publication of the open step costs, once for each step."""
-        if name != "intrusion" or not self.pan_private:
-            raise InvalidInput(f"event {name!r} is unknown; a pan-private mechanism knows 'intrusion'.")
+        if not self.hears(name):
+            raise InvalidInput(f"event {name!r} is unknown; only pan_private='announced' knows 'intrusion'.")
         units = pan_private.intruded(self, state, noise)
         return Charges(step, np.array([units], dtype=np.int64)) if units else None
 
@@ -458,7 +462,7 @@ class Publishing(SharingMechanism):
         """What tests share; and the cells of an open step, where there are any."""
         return self.sharing is not None or self.pan_private is not None
 
-    @property
+    @cached_property
     def regroups_every(self) -> int:
         """After how many steps column groups are formed anew; 0: never."""
         formed = isinstance(self.groups, int) and self.group_count > 1
@@ -513,13 +517,13 @@ class Publishing(SharingMechanism):
             draws = noise.bound(state, lambda: [noise.part(f"group {group}: ") for group in groups])
             return column_groups.advance(self.parts, state, rows, first, draws)
         output, spans, every = empty_output(len(rows), self.columns), [NO_SPANS], self.regroups_every
-        length = len(rows) if self.measure.name in BUILT_IN else 1
+        length = 1 if self.steady_constants.measure == GIVEN else len(rows)
         start = 0
         while start < len(rows):
             step, stop = first + start, min(len(rows), start + length)
             if every:
                 stop = min(stop, start + every - (step - 1) % every)
-            part = output.part(slice(start, stop))
+            part = output if stop - start == len(rows) else output.part(slice(start, stop))
             spans.append(self._release(state, rows[start:stop], step, noise, part))
             if every and (first + stop - 1) % every == 0:
                 self._regroup(state.published, first + stop - 1)

@@ -290,11 +290,15 @@ def run_tracks(
     found = 0
     for track in range(tracks):
         kept = counts[track]
-        words[:kept] = gaps[track, :kept]
-        words[kept : kept + offered] = arrivals[track]
+        for i in range(kept):
+            words[i] = gaps[track, i]
+        for i in range(offered):
+            words[kept + i] = arrivals[track, i]
         add_depths(words[: kept + offered], units, errors)
-        places[:recent] = marks[track]
-        places[recent:] = -1
+        places[:] = -1
+        for i in range(recent):
+            for column in range(columns):
+                places[i, column] = marks[track, i, column]
         node = nodes[track]
         oldest = width - 1 + ahead[track]
         placed = kept

@@ -26,7 +26,7 @@ MEDIAN = 0
 AVERAGE = 1
 JAMES_STEIN = 2
 
-# Sums are added up anew after so many steps, so that rounding errors do not add up for ever.
+# Sums are added up again after so many steps, so that rounding errors do not add up for ever.
 REFRESH = 1 << 16
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-import numpy as np
-
 from tidegate.queries.standing.operator import Known, Meaning, Operator, Recent, Row, difference
 from tidegate.queries.standing.windows import Window
 
@@ -127,8 +125,7 @@ class Jump(_Alarmed):
         found, low, high = self.meaning.read(known.values, known.radius)
         # a mean is no linear function of what was released, and the noise of sums is shared
         apart = self.meaning.direct and not self.meaning.sums
-        variance = known.variance if apart else np.full(len(found), np.nan)
-        return Known(known.step, found, (high - low) / 2, variance)
+        return Known(known.step, found, (high - low) / 2, known.errors if apart else None)
 
     def revise(self, known: Known) -> None:
         """A later word on an earlier step."""

@@ -81,7 +81,7 @@ class DecayedAverage(Adding):
         if self.meaning.sums:  # a running sum tells the step by what it has grown
             values, radius = difference(known, self._last)
             self._last = known
-            known = Known(known.step, values, radius, np.full(len(values), np.nan))
+            known = Known(known.step, values, radius)
         if self._total is None:
             self._total = Total(len(known.values))
             self._weight = np.zeros(len(known.values))
@@ -101,6 +101,4 @@ class DecayedAverage(Adding):
         if before is None or last is None or self._total is None or self.meaning.sums:
             return
         age = self.factor ** (last.step - known.step)
-        for word, sign in ((before, -1), (known, 1)):
-            values, radius, variance = word.values * age, word.radius * age, word.variance * age**2
-            self._total.add(Known(word.step, values, radius, variance), sign)
+        self._total.exchange(before, known, age)

@@ -114,7 +114,7 @@ class Share(Operator):
     --------
     >>> nothing = np.full(2, np.nan)
     >>> share = Share(Meaning(("inside", "other")), of="other")
-    >>> next(share.push(Known(1, np.array([90.0, 10.0]), nothing, nothing))).value
+    >>> next(share.push(Known(1, np.array([90.0, 10.0]), nothing))).value
     0.1
     """
 
@@ -144,9 +144,11 @@ class Share(Operator):
             for each in (found, low, high)
         ]
         pairs = ((own[0], rest[0]), (own[1], rest[2]), (own[2], rest[1]))
-        parts = [part / (part + other) if part + other > 0 else math.nan for part, other in pairs]
+        share, least, most = (
+            part / (part + other) if part + other > 0 else math.nan for part, other in pairs
+        )
         if not math.isnan(own[0] + rest[0]):
-            yield Row(known.step, self._label, *parts)
+            yield Row(known.step, self._label, share, least, most)
 
 
 class RatioOfTwo(Operator):
@@ -172,8 +174,8 @@ class RatioOfTwo(Operator):
     --------
     >>> nothing = np.full(1, np.nan)
     >>> each = RatioOfTwo(Meaning(("euros",)), Meaning(("orders",)), of="euros", by="orders", label="euros / orders")
-    >>> each.take_beside(Known(1, np.array([4.0]), nothing, nothing))
-    >>> next(each.push(Known(1, np.array([10.0]), nothing, nothing))).value
+    >>> each.take_beside(Known(1, np.array([4.0]), nothing))
+    >>> next(each.push(Known(1, np.array([10.0]), nothing))).value
     2.5
     """
 

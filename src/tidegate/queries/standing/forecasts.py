@@ -12,20 +12,23 @@ import numpy.typing as npt
 
 from tidegate.queries.forecast import LEAST, forecast
 from tidegate.queries.standing.operator import Known, Meaning, Operator, Row, Values
+from tidegate.queries.standing.totals import SPREAD
 
 ERRORS = 400  # of earlier predictions, that are remembered
+RECENT = 20  # of which the last ones count by themselves: a stream that grows is further off than it was
 ENOUGH = 20  # of them, before there is an interval
 CONFIDENCE = 0.9
 SLOWEST = 0.25  # how much of a phase's profile the newest value is at least
-STEADY = 1 / 24  # the same of the level
+LEVELS = (1 / 24, 1 / 4)  # the same of a level that hardly moves, and of one that follows
 
 
 class Forecast(Operator):
-    """The next steps of every column, made anew every so many steps.
+    """The next steps of every column, made again every so many steps.
 
-    An interval is as wide as nine of ten earlier predictions were off from what was then released. So it holds for
-    releases to come, with their noise, as far as the past tells; for the truth behind them it is a little too wide. A
-    later word on an earlier step changes no forecast.
+    Nine of ten earlier predictions were off from what was then released by at most as much as an interval is wide, as far
+    as the past tells. To that comes what releases hide: the scatter of the truth around a level, and what a release
+    repeats of the error of the one before, because a forecast repeats it too. A later word on an earlier step changes
+    no forecast.
 
     Parameters
     ----------
@@ -39,6 +42,7 @@ class Forecast(Operator):
 
     extras: ClassVar[tuple[str, ...]] = ("ahead",)
     confidence: ClassVar[float] = CONFIDENCE
+    recent: ClassVar[bool] = True  # whether the last errors count by themselves
 
     def __init__(self, meaning: Meaning, columns: Sequence[str] = (), *, ahead: int, every: int) -> None:
         super().__init__(meaning, columns)
@@ -50,8 +54,12 @@ class Forecast(Operator):
         self._learn(known)
         if known.step % self.every:
             return
+        own, shared, carry, lasting = known.made_of
+        hidden = SPREAD * np.sqrt(own + shared * carry + lasting)
+        hidden = np.where(np.isnan(hidden), 0.0, hidden)  # of some mechanisms nothing is known
+        hidden = np.where(np.isinf(hidden), np.nan, hidden)  # nothing was measured yet
         for ahead, (values, radius) in enumerate(self._predict(known.step), 1):
-            for row in self._rows(known.step + ahead, values, radius):
+            for row in self._rows(known.step + ahead, values, np.hypot(radius, hidden)):
                 yield row._replace(more=(ahead,))
 
     def revise(self, known: Known) -> None:
@@ -67,7 +75,7 @@ class Forecast(Operator):
 
 
 class SeasonalForecast(Forecast):
-    """The profile of the day or of the week, or the level, whichever has predicted a column best of late.
+    """The profile of the day or of the week, or a level, whichever has predicted a column best of late.
 
     Parameters
     ----------
@@ -85,7 +93,7 @@ class SeasonalForecast(Forecast):
     >>> daily = SeasonalForecast(Meaning(("a",)), ahead=2, every=8, periods=(4,))
     >>> nothing = np.full(1, np.nan)
     >>> for step in range(1, 9):
-    ...     rows = list(daily.push(Known(step, np.array([float(step % 4)]), nothing, nothing)))
+    ...     rows = list(daily.push(Known(step, np.array([float(step % 4)]), nothing)))
     >>> [row.value for row in rows]
     [1.0, 2.0]
     """
@@ -100,42 +108,60 @@ class SeasonalForecast(Forecast):
         periods: Sequence[int] = (),
     ) -> None:
         super().__init__(meaning, columns, ahead=ahead, every=every)
-        self.periods = (1, *periods)  # a period of one step is the level
+        self.periods = (*(1 for _ in LEVELS), *periods)  # a period of one step is a level
+        self._gains = (*LEVELS, *(SLOWEST for _ in periods))
         self._profiles: list[Values] = []
         self._seen: list[Values] = []
-        self._errors = np.zeros((0, 0, 0))  # predictors × remembered × columns
+        # predictors × remembered × columns; the last ones are the levels, so many steps ahead
+        self._errors = np.zeros((0, 0, 0))
         self._filled = np.zeros((0, 0), dtype=np.int64)
+        self._levels: deque[Values] = deque(maxlen=ahead)  # of the last steps
 
     def _learn(self, known: Known) -> None:
         width = len(known.values)
         if not self._profiles:
             self._profiles = [np.full((period, width), np.nan) for period in self.periods]
             self._seen = [np.zeros((period, width)) for period in self.periods]
-            self._errors = np.full((len(self.periods), ERRORS, width), np.nan)
-            self._filled = np.zeros((len(self.periods), width), dtype=np.int64)
+            count = len(self.periods) + len(LEVELS)
+            self._errors = np.full((count, ERRORS, width), np.nan)
+            self._filled = np.zeros((count, width), dtype=np.int64)
         there = ~np.isnan(known.values)
+        if len(self._levels) == self.ahead:
+            for number, level in enumerate(self._levels[0], len(self.periods)):
+                self._remember(number, known.values, level)
         for number, period in enumerate(self.periods):
             phase = known.step % period
             profile, seen = self._profiles[number][phase], self._seen[number][phase]
             predicted = there & ~np.isnan(profile)
-            columns = np.flatnonzero(predicted)
-            error = np.abs(known.values - profile)
-            self._errors[number, self._filled[number, columns] % ERRORS, columns] = error[columns]
-            self._filled[number, columns] += 1
+            self._remember(number, known.values, profile)
             seen += there
-            gain = np.maximum(1 / np.maximum(seen, 1), STEADY if period == 1 else SLOWEST)
+            gain = np.maximum(1 / np.maximum(seen, 1), self._gains[number])
             moved = np.where(predicted, profile + gain * (known.values - profile), known.values)
             profile[there] = moved[there]
+        self._levels.append(np.array([profile[0] for profile in self._profiles[: len(LEVELS)]]))
+
+    def _remember(self, number: int, values: Values, predicted: Values) -> None:
+        error = np.abs(values - predicted)
+        columns = np.flatnonzero(~np.isnan(error))
+        self._errors[number, self._filled[number, columns] % ERRORS, columns] = error[columns]
+        self._filled[number, columns] += 1
 
     def _predict(self, step: int) -> Iterator[tuple[Values, Values]]:
         every = np.arange(self._errors.shape[2])
-        filled = np.minimum(self._filled, ERRORS)
-        total = np.nansum(self._errors, axis=1)
+        count = len(self.periods)
+        filled = np.minimum(self._filled[:count], ERRORS)
+        total = np.nansum(self._errors[:count], axis=1)
         off = np.divide(total, filled, out=np.full(total.shape, np.inf), where=filled > 0)
         best = np.argmin(off, axis=0)
-        half = np.array([_quantile(self._errors[0], filled[0], self.confidence), np.full(len(every), np.nan)])
-        half[1] = _quantile(self._errors[best, :, every].T, filled[best, every], self.confidence)
+        level = np.minimum(best, len(LEVELS)) % len(LEVELS)  # of a profile, where it is lacking: the first
+        near, other, far = (
+            self._half(self._errors[which, :, every].T, self._filled[which, every])
+            for which in (level, best, count + level)
+        )
         for ahead in range(1, self.ahead + 1):
+            # a level that walks is off by a variance that grows step by step
+            part = (ahead - 1) / max(self.ahead - 1, 1)
+            walked = np.sqrt(near**2 + np.fmax(far**2 - near**2, 0.0) * part)
             at = [
                 profile[(step + ahead) % period]
                 for profile, period in zip(self._profiles, self.periods, strict=True)
@@ -143,7 +169,17 @@ class SeasonalForecast(Forecast):
             values = np.array(at)[best, every]
             # a phase that was never seen is predicted by the level
             lacking = np.isnan(values)
-            yield np.where(lacking, at[0], values), np.where(lacking, *half)
+            yield np.where(lacking, at[0], values), np.where(lacking | (best < len(LEVELS)), walked, other)
+
+    def _half(self, errors: Values, filled: npt.NDArray[np.int64]) -> Values:
+        """How far predictions were off at most, but for a few: of all that are remembered, or of the last ones."""
+        found = _quantile(errors, np.minimum(filled, ERRORS), self.confidence)
+        if not self.recent:
+            return found
+        last = (filled[np.newaxis] - 1 - np.arange(RECENT)[:, np.newaxis]) % ERRORS
+        recent = np.take_along_axis(errors, last, axis=0)
+        recent[np.arange(RECENT)[:, np.newaxis] >= filled[np.newaxis]] = np.nan
+        return np.fmax(found, _quantile(recent, np.minimum(filled, RECENT), self.confidence))
 
 
 def _quantile(errors: Values, filled: npt.NDArray[np.int64], confidence: float) -> Values:
@@ -182,7 +218,7 @@ class Unexpected(SeasonalForecast):
     >>> odd = Unexpected(Meaning(("a",)))
     >>> nothing = np.full(1, np.nan)
     >>> for step, value in enumerate([10.0, 11.0] * 20 + [30.0], 1):
-    ...     rows = list(odd.push(Known(step, np.array([value]), np.full(1, 2.0), nothing)))
+    ...     rows = list(odd.push(Known(step, np.array([value]), np.full(1, 2.0))))
     >>> rows[0].value, rows[0].more[:3]
     (30.0, (True, True, 'above'))
     """
@@ -196,6 +232,7 @@ class Unexpected(SeasonalForecast):
         "expected_high",
     )
     confidence: ClassVar[float] = 0.99
+    recent: ClassVar[bool] = False
 
     def __init__(
         self,

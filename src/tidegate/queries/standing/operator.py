@@ -7,16 +7,16 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.queries.standing.totals import SPREAD, Sliding, Stretch, added, one_step, vague
+from tidegate.releases import Errors
+
 Values = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
-# Standard deviations on each side of 90 %. Of a weighted sum of independent Laplace draws it is a little less.
-SPREAD = NormalDist().inv_cdf(0.95)
 KEPT = 10_000  # steps that may still be revised; of a running average nothing else is kept
 NO_ANSWER = float("nan")
 
@@ -32,8 +32,8 @@ class Known(NamedTuple):
         The released vector; NaN where there was no reading.
     radius
         Half the widths of the intervals around them at 90 %; NaN where none is known.
-    variance
-        Of their noise where it is independent of that of all other steps; else NaN.
+    errors
+        Of what their errors are made; None where only the radius is known.
     scale
         Of the noise of the step; 0 where nothing was measured.
     """
@@ -41,8 +41,13 @@ class Known(NamedTuple):
     step: int
     values: Values
     radius: Values
-    variance: Values
+    errors: Errors | None = None
     scale: float = 0.0
+
+    @property
+    def made_of(self) -> Errors:
+        """Of what errors are made; where that is not known they may have the same sign at all steps."""
+        return vague(self.radius) if self.errors is None else self.errors
 
 
 class Row(NamedTuple):
@@ -153,39 +158,76 @@ class Operator(ABC):
 
 
 class Total:
-    """A sum of steps that can be taken out again, with what is known of its error.
+    """A sum of steps, with what is known of its error.
 
-    Where the noise of every step is independent and known the variances add up. Otherwise the half widths do: an
-    interval that is too wide wherever errors do not all have the same sign.
+    A later word on a step changes the sum. How its error goes with those of other steps is not known; from then on half
+    widths add up, which is too wide wherever errors do not all have the same sign.
+
+    Parameters
+    ----------
+    columns
+        Of a vector.
+    slides
+        Whether the oldest steps are taken out again.
     """
 
-    def __init__(self, columns: int) -> None:
+    def __init__(self, columns: int, *, slides: bool = False) -> None:
         self.values = np.zeros(columns)
         self.count = np.zeros(columns, dtype=np.int64)  # steps that have a value
-        self._radius, self._variance = np.zeros(columns), np.zeros(columns)
-        self._vague = np.zeros((2, columns), dtype=np.int64)  # of these no variance, or no radius, is known
+        self._radius = np.zeros(columns)
+        self._unknown = np.zeros(columns, dtype=np.int64)  # of so many there is no radius
+        self._sliding = Sliding() if slides else None
+        self._stretch: Stretch | None = None
+        self._revised = False
 
-    def add(self, known: Known, sign: int = 1) -> None:
-        """Put a step in, or take it out again (−1)."""
+    def add(self, known: Known) -> None:
+        """Put the next step in."""
+        self._put(known, 1)
+        step = one_step(known.made_of, ~np.isnan(known.values))
+        if self._sliding is not None:
+            self._sliding.push(step)
+        else:
+            self._stretch = step if self._stretch is None else added(self._stretch, step)
+
+    def forget(self, known: Known) -> None:
+        """Take the oldest step out; it is known as it was put in, or by a later word."""
+        assert self._sliding is not None
+        self._put(known, -1)
+        self._sliding.pop()
+
+    def exchange(self, before: Known, known: Known, weight: float = 1.0) -> None:
+        """Put a later word in the place of what was known of a step."""
+        self._put(before, -1, weight)
+        self._put(known, 1, weight)
+        self._revised = True
+
+    def _put(self, known: Known, sign: int, weight: float = 1.0) -> None:
         there = ~np.isnan(known.values)
-        self.values += sign * np.where(there, known.values, 0.0)
+        self.values += sign * weight * np.where(there, known.values, 0.0)
         self.count += sign * there
-        for row, given, kept in ((0, known.variance, self._variance), (1, known.radius, self._radius)):
-            told = ~np.isnan(given)
-            kept += sign * np.where(there & told, given, 0.0)
-            self._vague[row] += sign * (there & ~told)
+        told = np.isfinite(known.radius)
+        self._radius += sign * weight * np.where(there & told, known.radius, 0.0)
+        self._unknown += sign * (there & ~told)
 
     def scale(self, factor: float) -> None:
         """Make everything so far count less."""
         self.values *= factor
-        self._variance *= factor * factor
         self._radius *= factor
+        if self._stretch is not None:
+            variance, _, leaves, _, lasting = self._stretch
+            self._stretch = self._stretch._replace(
+                variance=variance * factor**2, leaves=leaves * factor, lasting=lasting * factor
+            )
 
     def radius(self) -> Values:
-        """Half the width of the interval around the sum."""
-        apart = SPREAD * np.sqrt(np.maximum(self._variance, 0.0))
-        together = np.where(self._vague[1] == 0, np.maximum(self._radius, 0.0), np.nan)
-        found: Values = np.where(self._vague[0] == 0, apart, together)
+        """Half the width of the interval around the sum; there is at least one step."""
+        if self._revised:
+            found = np.where(self._unknown == 0, np.maximum(self._radius, 0.0), np.nan)
+        else:
+            whole = self._stretch if self._sliding is None else self._sliding.whole()
+            assert whole is not None
+            deviation = np.sqrt(whole.variance + whole.lasting**2)
+            found = np.where(np.isfinite(deviation), SPREAD * deviation, np.nan)
         return np.where(self.count > 0, found, np.nan)
 
 
@@ -209,8 +251,7 @@ class Adding(Operator):
         """A later word on an earlier step."""
         before = self._recent.exchange(known)
         if before is not None and self._total is not None:
-            self._total.add(before, -1)
-            self._total.add(known)
+            self._total.exchange(before, known)
 
 
 class Recent:
@@ -252,6 +293,8 @@ def difference(later: Known, earlier: Known | None) -> tuple[Values, Values]:
     """A change from one step to another, with its radius; from nothing if there is no earlier one."""
     if earlier is None:
         return later.values, later.radius
-    apart = SPREAD * np.sqrt(later.variance + earlier.variance)
+    after, before = later.made_of, earlier.made_of
+    apart = SPREAD * np.sqrt(after.own + after.shared + before.own + before.shared)
+    new = (after.carry == 0) & (after.lasting == 0)  # nothing of the error was there before
     together = later.radius + earlier.radius
-    return later.values - earlier.values, np.where(np.isnan(apart), together, apart)
+    return later.values - earlier.values, np.where(new & np.isfinite(apart), apart, together)

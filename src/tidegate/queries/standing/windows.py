@@ -33,7 +33,7 @@ class Window(Adding):
     >>> import numpy as np
     >>> window = Window(Meaning(("a",)), (), length=2)
     >>> nothing = np.full(1, np.nan)
-    >>> [next(window.push(Known(t, np.array([v]), nothing, nothing))).value for t, v in ((1, 3.0), (2, 4.0), (3, 5.0))]
+    >>> [next(window.push(Known(t, np.array([v]), nothing))).value for t, v in ((1, 3.0), (2, 4.0), (3, 5.0))]
     [3.0, 7.0, 9.0]
     """
 
@@ -60,9 +60,9 @@ class Window(Adding):
             count = min(self._steps, self.length)
             return (values / count, radius / count) if self.mean else (values, radius)
         if self._total is None:
-            self._total = Total(len(known.values))
+            self._total = Total(len(known.values), slides=True)
         if gone is not None:
-            self._total.add(gone, -1)
+            self._total.forget(gone)
         self._total.add(known)
         return averaged(self._total) if self.mean else (self._total.values.copy(), self._total.radius())
 

@@ -122,7 +122,7 @@ def replay(
     state: Any,
     rings: Any,
 ) -> None:
-    """Filter all measurements anew under new parameters; the last steps are written into the rings."""
+    """Filter all measurements again under new parameters; the last steps are written into the rings."""
     steps, measured, noise, laplace = History(*history)
     once, weight = Season(*season)
     kept_spread, kept_variance, kept_total, kept_innovation, kept_value = Rings(*rings)

@@ -45,40 +45,49 @@ def score(candidate: Any, centre: Any, sureness: Any, parameters: Any, data: Any
 
 
 @kernel
-def climb(
-    best: Any,
-    width: Any,
+def search(
+    candidates: Any,
+    widths: Any,
     coordinates: int,
     rounds: int,
-    found: float,
     centre: Any,
     sureness: Any,
     parameters: Any,
     data: Any,
     weight: Any,
 ) -> Any:
-    """Try each coordinate in both directions, `rounds` times, from `best`, whose score is `found`.
+    """Try each coordinate of the best candidate in both directions, `rounds` times; the row of that candidate.
 
-    Where neither side is better, the top of the parabola through the three scores is believed.
+    It is changed in place, with its width. Where neither side is better, the top of the parabola through the three
+    scores is believed.
     """
-    lost = np.zeros(2)  # how much worse each side is
+    chosen, found = 0, -np.inf
+    for row in range(candidates.shape[0]):
+        reached = score(candidates[row], centre, sureness, parameters, data, weight)
+        if reached > found:
+            chosen, found = row, reached
+    best, width = candidates[chosen], widths[chosen]
     for _ in range(rounds):
         for at in range(coordinates):
             before, moved = best[at], False
-            lost[:] = 0.0
+            both, tilt = (
+                0.0,
+                0.0,
+            )  # how much worse the two sides are together, and the second one more than the first
             for side in range(2):
                 best[at] = before + (width[at] if side == 0 else -width[at])
                 bounded = at in (ROUGH_MEMORY, SMOOTH_MEMORY) and abs(best[at]) > MEMORY_BOUND
                 reached = -np.inf if bounded else score(best, centre, sureness, parameters, data, weight)
-                lost[side] = found - reached
-                if lost[side] < 0.0:
+                lost = found - reached
+                if lost < 0.0:
                     found, moved = reached, True
                     break
+                both += lost
+                tilt = lost - tilt
             if not moved:
-                both, tilt = lost[0] + lost[1], lost[1] - lost[0]
                 best[at] = before
                 if np.isfinite(both) and both > 0.0:
                     best[at] += 0.5 * width[at] * tilt / both
                     found += 0.125 * tilt * tilt / both
                 width[at] *= SHRINKING
-    return found
+    return chosen

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.compiled import kernel, lean
+from tidegate.compiled import lean
 
 # positions in a class's parameters, in squared units of the values where they are variances
 LEVEL_NOISE = 0  # variance of the level's step
@@ -33,7 +33,7 @@ UNSEEN = 10  # what may hide where nothing is visible: belongs to intervals, not
 PARAMETERS = 11
 
 LEAD = 4  # states before the harmonics: level, rough, rising, falling
-REFRESHED = 64  # steps after which a phase is computed anew
+REFRESHED = 64  # steps after which a phase is recomputed
 
 
 @lean
@@ -95,20 +95,6 @@ def turn_to(once: Any, step: int, phase: Any) -> None:
         cosine, sine = phase[i], phase[harmonics + i]
         phase[i] = cosine * once[0, i] - sine * once[1, i]
         phase[harmonics + i] = sine * once[0, i] + cosine * once[1, i]
-
-
-@kernel
-def phases_from(once: Any, first: int, count: int) -> Any:
-    """The phases of `count` steps, one row each."""
-    phases = np.empty((count, 2 * once.shape[1]))
-    for row in range(count):
-        if row:
-            for i in range(phases.shape[1]):
-                phases[row, i] = phases[row - 1, i]
-            turn_to(once, first + row, phases[row])
-        else:
-            phase_at(once, first, phases[row])
-    return phases
 
 
 @lean

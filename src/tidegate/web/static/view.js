@@ -112,7 +112,7 @@ function unseen(series) {
   at("key").classList.toggle("hidden", nothing);
   at("unseen").classList.toggle("hidden", !nothing);
   at("unseen").textContent = nothing
-    ? "No value is visible in this time: what was counted, if anything, is smaller than what can be told from 0."
+    ? "No value is visible in this time: what was counted, if anything, is too small to be distinguished from 0."
     : "";
 }
 
