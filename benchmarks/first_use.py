@@ -46,6 +46,7 @@ TIDEGATE = (sys.executable, "-m", "tidegate")
 def run(command: tuple[str, ...], cache: Path, folder: Path) -> tuple[float, float, str]:
     """Processor time and wall time of a process with its children, and what it printed."""
     environment = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # pip compiles to bytecode when it installs
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
         command,
@@ -72,6 +73,7 @@ def main() -> None:
     """All that has a bar."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
+        run((*TIDEGATE, "doctor"), folder / "cache", folder)  # bytecode, as an installation has it
         for name, policy, most in FIRST_BATCHES:
             code = BATCH.format(name=name, policy=policy)
             cold(f"first batch of {name}", (sys.executable, "-c", code), most, folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import Any
@@ -15,6 +16,8 @@ from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.mechanisms.clipping.threshold import Threshold
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
+from tidegate.mechanisms.discovery.discover import Discover
+from tidegate.mechanisms.discovery.occurrences import Collector
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
@@ -83,9 +86,24 @@ def _blocks() -> list[Subject]:
     return [Subject(Blocks(each)) for each in inside]
 
 
+def _discover() -> list[Subject]:
+    return [Subject(each, partial(visits, each.epoch)) for each in Discover.examples()]
+
+
+def visits(epoch: int, steps: int) -> Any:
+    """Steps of units and categories: some categories that many units have, and some that hardly any has."""
+    collector, found = Collector(epoch), np.empty(steps, dtype=object)
+    for at in range(steps):
+        many = 0 if at % 7 == 5 else 60 if at // 20 % 2 else 25
+        pairs = [(unit, "abc"[unit % 2 if at < 30 else 2]) for unit in range(many)]
+        found[at] = collector.step([*pairs, (at % 5, f"lone {at % 11}"), (90 + at % 3, "é")])
+    return found
+
+
 # examples of those that have none, or none of this core
 OWN: dict[type[Any], Callable[[], list[Subject]]] = {
     Threshold: _thresholds,
     ClippedRecords: _records,
     Blocks: _blocks,
+    Discover: _discover,
 }

@@ -25,6 +25,7 @@ from tidegate.mechanisms import (
     ClippedAverage,
     ClippedDecay,
     ClippedHistogram,
+    Discover,
     Fourier,
     SlidingWindowTree,
     Uniform,
@@ -162,6 +163,43 @@ def clipped_histogram(panel: Axes) -> None:
     )
 
 
+DAYS, FESTIVAL = 84, range(28, 56)
+STATIONS = {"Central": 400, "Harbour": 250, "Meadow": 320, "Main stage": 220, "Side street": 2}
+GUESTS = ("Meadow", "Main stage")  # stations that nobody uses before the festival
+
+
+def discover(panel: Axes) -> None:
+    """Stations of a festival open and close; a street with few riders never appears."""
+    choose = np.random.default_rng(4)
+    true = {
+        name: [
+            int(choose.poisson(size)) if name not in GUESTS or day in FESTIVAL else 0 for day in range(DAYS)
+        ]
+        for name, size in STATIONS.items()
+    }
+    mechanism = Discover(tg.WEvent(epsilon="2", delta="1e-6", window=7), columns=8)
+    collector = mechanism.collector()
+    days = [
+        [(f"{name} {day} {rider}", name) for name, counts in true.items() for rider in range(counts[day])]
+        for day in range(DAYS)
+    ]
+    releases = tg.open(mechanism).push_batch([collector.step(pairs) for pairs in days])
+    for color, (name, counts) in zip(
+        ("#0b6e8f", "#5a8f3c", "#c2410c", "#8a4fa3", "#1d2733"), true.items(), strict=True
+    ):
+        shown = [releases[day].counts.get(name, np.nan) for day in range(DAYS)]
+        panel.plot(counts, color=color, linewidth=0.8, linestyle="--")
+        panel.plot(shown, color=color, linewidth=1.6, label=name)
+    panel.axvspan(FESTIVAL[0], FESTIVAL[-1], color=OTHER, alpha=0.25, linewidth=0)
+    panel.legend(frameon=False, fontsize=8, ncols=5, loc="upper left")
+    panel.set(
+        xlabel="day",
+        ylabel="riders",
+        ylim=(0, 620),
+        title="Lines begin where a station opens; dashed: true counts",
+    )
+
+
 DRAWN: tuple[Callable[[Axes], None], ...] = (
     backward_smoothing,
     blocks,
@@ -170,6 +208,7 @@ DRAWN: tuple[Callable[[Axes], None], ...] = (
     clipped_average,
     clipped_decay,
     clipped_histogram,
+    discover,
 )
 
 

@@ -95,6 +95,24 @@ def test_bad_input_is_one_sentence(options, words, capsys):
     assert len(said.strip().splitlines()) == 1
 
 
+def test_it_says_what_discovery_will_find(capsys):
+    """With how many units a category opens, and what becomes of some; with a delta alone, and without a configuration."""
+    asked = ["plan", "--discover", "900, 45,1", "--epsilon", "2", "--delta", "2e-6", "--window", "168"]
+    assert main(asked) == 0
+    said = capsys.readouterr().out
+    assert "opens with probability one half where it has 45 units" in said
+    assert "Of 3 categories 1.5 are found" in said
+    assert main([*asked, "--categories", "4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["needed"] == 92
+    for wrong, word in (
+        (["plan", "--discover", "900"], "delta"),
+        (["plan", "--discover", "9,x"], "whole numbers"),
+        (["plan", "stream.toml", "--discover", "9"], "configuration"),
+    ):
+        assert main(wrong) == 2
+        assert word in capsys.readouterr().err
+
+
 def shop(folder, *asked):
     """A configuration of receipts, of which a statistic is asked."""
     file, stream = folder / "shop.csv", folder / "stream.toml"

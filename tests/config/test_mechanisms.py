@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
@@ -55,6 +56,7 @@ NAMED: dict[str, tuple[str, dict[str, str]]] = {
 # what has no place in a file yet, and the words of the refusal
 REFUSED = {
     "ClippedHistogram": "columns",
+    "Discover": "from Python",
     "PerLeafOptStream": "mobility|hierarchy",
     "Swellfish": "belong together",
 }
@@ -90,6 +92,14 @@ def test_a_file_names_it_and_a_stream_of_it_is_released(name: str, tmp_path: Pat
     release(config)
     assert verified(config.ledger).ok
     assert pl.read_csv(tmp_path / "released.csv", infer_schema_length=None)["step"].n_unique() == 168
+
+
+def test_columns_that_are_to_be_found_are_refused(tmp_path: Path) -> None:
+    """With the line, and where they can be found."""
+    text = re.sub(r"columns = \[.*?\]", 'columns = "discover"', EXAMPLE, flags=re.DOTALL)
+    with pytest.raises(ConfigError, match=r"tidegate\.mechanisms\.Discover") as refused:
+        config_of(tmp_path, text)
+    assert refused.value.line is not None
 
 
 @pytest.mark.parametrize("name", REFUSED)

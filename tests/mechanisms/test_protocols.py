@@ -11,7 +11,8 @@ from tidegate.mechanisms import catalogue
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tiers import rotated
 
-EXAMPLES = {kind.__name__: kind.examples() for kind in (*catalogue().values(), ClippedRecords)}
+KINDS = (*(kind for kind in catalogue().values() if kind.reads_columns), ClippedRecords)
+EXAMPLES = {kind.__name__: kind.examples() for kind in KINDS}
 
 
 def pushed(mechanism, steps=40):

@@ -482,6 +482,28 @@ def of_tide(m):
     return of_run(dataclasses.replace(m, noise="laplace"))
 
 
+def of_discover(m):
+    """Tests: sums of noise by convolution, and thresholds as the proof counts them; counts: as Uniform with the rest."""
+    share, met = Fraction(m.share), m.epochs_met
+    epsilon, delta = float(m.policy.epsilon * share), float(m.policy.delta * share)
+    assert met >= -(-steps(m.policy) // m.epoch)
+    law = np.exp(-(np.arange(-400, 401) ** 2) / (2 * m.selection.sigma**2))
+    law /= law.sum()
+    alone = float(law[400 + m.selection.threshold - 1 :].sum())
+
+    def visible(count):
+        total, sums = np.ones(1), np.arange(-400 * count, 400 * count + 1)
+        for _ in range(count):
+            total = np.convolve(total, law)
+        losses = (count + 2 * sums) / (2 * m.selection.sigma**2)
+        return float((total * np.maximum(0, -np.expm1(epsilon - losses))).sum())
+
+    k = m.categories
+    found = k * (met - 1) * alone + max(a * alone + visible(2 * k * met - a) for a in range(k + 1))
+    assert 0 < m.staying <= m.selection.threshold
+    return of_uniform(m.counts) + m.policy.epsilon * share * Fraction(found / delta)
+
+
 FORMULAS = {
     "BackwardSmoothing": of_backward_smoothing,
     "BinaryTree": of_binary_tree,
@@ -493,6 +515,7 @@ FORMULAS = {
     "ClippedHistogram": of_learned_clip,
     "ClippedRecords": of_clipped_records,
     "ClippedSum": of_clipped_sum,
+    "Discover": of_discover,
     "EndlessSum": of_endless_sum,
     "Factorization": of_factorization,
     "Fast": of_fast,
@@ -518,6 +541,7 @@ NEARLY = {
     "Swellfish": 0.3,
     "Fourier": 0.9,
     "Fast": 0.9,
+    "Discover": 0.8,
 }
 
 
@@ -584,6 +608,7 @@ OPTIONS = {
     "ClippedDecay": [{"lag": 60, "above": 20}],
     "ClippedHistogram": [{"lag": 60, "above": 20}, {"lag": 60, "above": 20, "bins": 1, "window": 5}],
     "Tide": [{}, {"periods": (2,)}],
+    "Discover": [{"epoch": 4}, {"epoch": 2, "categories": 2, "share": "2/3"}],
 }
 OPTIONS["BudgetDistribution"] = OPTIONS["BudgetAbsorption"]
 

@@ -228,13 +228,14 @@ def run(
     """
     mechanism, log = configuration.mechanism, MemoryLog()
     found, last, at = Transcript(), None, 0
+    whole = _values(rows, configuration)
     got: list[Release | Releases] = []
     with fixed_entropy(seed):
         session = _opened(mechanism, log)
         try:
             for size in [1] * len(rows) if pieces is None else pieces:
                 session = _opened(mechanism, log) if reopened else session
-                given = _values(rows[at : at + size], configuration)
+                given = whole[at : at + size]
                 first = configuration.first + at
                 got.append(
                     session.push(given[0], first) if pieces is None else session.push_batch(given, first)
@@ -265,7 +266,23 @@ def _opened(mechanism: Any, log: MemoryLog) -> Session:
 
 
 def _values(units: Integers, configuration: Configuration) -> npt.NDArray[Any]:
+    mechanism = configuration.mechanism
+    if not mechanism.reads_columns:
+        return _visits(units, mechanism, configuration.first)
     return units if configuration.per_one == 1 else units / configuration.per_one
+
+
+def _visits(units: Integers, mechanism: Any, first: int) -> npt.NDArray[Any]:
+    """Units and categories: of each column so many units, and one unit with a category of its own."""
+    collector, found = mechanism.collector(after=first - 1), np.empty(len(units), dtype=object)
+    for at, row in enumerate((np.abs(units) % 97).tolist()):
+        pairs = [
+            (f"{number % 60}", f"category {column}")
+            for column, many in enumerate(row)
+            for number in range(many)
+        ]
+        found[at] = collector.step([*pairs, (f"{at % 7}", f"lone {at}")])
+    return found
 
 
 def _fields(

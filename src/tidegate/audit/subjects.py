@@ -254,6 +254,13 @@ class Configured:
         course: Course | None = None,
     ) -> None:
         course = course or AT_ONCE
+        if not getattr(mechanism, "reads_columns", True):
+            raise InvalidParameter(
+                "mechanism",
+                type(mechanism).__name__,
+                "one that reads columns, since pairs of streams are made of them",
+                "audit a function that makes its steps of a stream",
+            )
         self.mechanism: Any = mechanism
         self.policy = policy or mechanism.policy
         self.columns = mechanism.columns

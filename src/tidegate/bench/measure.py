@@ -41,6 +41,7 @@ ELSEWHERE = {
         "release other statistics of such observations",
     ),
 }
+ELSEWHERE["Discover"] = "finds categories of units, and is no release of given columns"
 WIDEST_HIERARCHY = 64  # consistent answers of many hundred nodes take minutes a run
 
 

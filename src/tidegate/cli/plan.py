@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -70,6 +71,14 @@ def plan(
     public: Annotated[
         bool, typer.Option("--public", help="The file is public data, although Tidegate did not release it.")
     ] = False,
+    delta: Annotated[str, typer.Option(help="The δ beside ε; without one the promise is pure.")] = "0",
+    discover: Annotated[
+        str | None,
+        typer.Option(
+            help="For categories that nobody has listed: how many units some have in a window, 900,300,40. Needs --delta."
+        ),
+    ] = None,
+    categories: Annotated[int, typer.Option(help="In how many of them a unit counts in a window.")] = 1,
     delay: Annotated[int, typer.Option(help="Allow values that arrive up to so many steps late.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="One made-up stream instead of three.")] = False,
     every: Annotated[
@@ -92,6 +101,13 @@ def plan(
     from tidegate.policy import Event, WEvent
 
     whole("delay", delay, least=0)
+    if config is not None and discover is not None:
+        raise InvalidParameter(
+            "discover",
+            discover,
+            "absent with a configuration, which lists its columns",
+            "drop one of the two",
+        )
     if config is not None and query is None and _several(config):
         if target is not None or released is not None:
             raise InvalidParameter(
@@ -103,8 +119,16 @@ def plan(
         plan_of_all(config, level, delay, as_json=as_json)
         return
     wanted = None if target is None else read_target(target)
-    common: dict[str, Any] = {"epsilon": epsilon, "max_change": max_change, "adjacency": adjacency}
+    common: dict[str, Any] = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "max_change": max_change,
+        "adjacency": adjacency,
+    }
     policy: Policy = WEvent(window=window, **common) if window != 1 else Event(**common)
+    if discover is not None:
+        plan_of_discovery(policy, discover, categories, window, as_json=as_json)
+        return
     if config is not None:
         settings = read_settings(config, query)
         policy, columns, season = settings.policy, settings.columns, settings.season
@@ -172,6 +196,21 @@ def plan(
             _print_best(made, facts, delay)
         typer.echo(f"Paste into {config or 'tidegate.toml'}:\n{facts['config']}")
         typer.echo(following("tidegate", "init", "events.csv") if config is None else release_of(config))
+
+
+def plan_of_discovery(policy: Policy, sizes: str, categories: int, epoch: int, *, as_json: bool) -> None:
+    """What becomes of categories of given sizes, where window and epoch are the same."""
+    from tidegate.errors import InvalidParameter
+    from tidegate.mechanisms import Discover
+    from tidegate.plan import plan_discovery
+
+    words = [word.strip() for word in sizes.split(",")]
+    if not all(word.isdecimal() for word in words):
+        raise InvalidParameter("discover", sizes, "whole numbers with commas", "write for example 900,300,40")
+    found = plan_discovery(
+        Discover(policy, epoch=epoch, categories=categories), [int(word) for word in words]
+    )
+    typer.echo(json.dumps(asdict(found), indent=2) if as_json else str(found))
 
 
 def _several(config: Path) -> bool:

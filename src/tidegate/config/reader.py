@@ -28,7 +28,15 @@ from tidegate.config.keys import (
     required,
 )
 from tidegate.config.secrets import holds_secret
-from tidegate.config.unsupported import DECAYS, NO_STREAMS, REFUSED, TABLES, policy_of_a_block
+from tidegate.config.unsupported import (
+    DECAYS,
+    DISCOVER,
+    NO_STREAMS,
+    NOT_FOUND,
+    REFUSED,
+    TABLES,
+    policy_of_a_block,
+)
 from tidegate.config.withhold import read_withhold
 from tidegate.errors import InvalidInput, InvalidParameter, TidegateError
 from tidegate.exact import exact, whole
@@ -282,6 +290,8 @@ class FileReader:
             return value if isinstance(value, str) else self.value(section, name, value, "exacts")
         if kind in ("texts", "exacts"):
             if not isinstance(value, list):
+                if (name, value) == ("columns", DISCOVER):
+                    raise self.fail(NOT_FOUND, section, name)
                 raise self.fail(f'{name} must be a list; write {name} = ["…", "…"].', section, name)
             if len(value) > MOST:
                 raise self.fail(f"{name} has more than {MOST} entries; group them.", section, name)

@@ -124,11 +124,6 @@ def protection(policy: Policy) -> dict[str, Any]:
     return {name: value for name, value in described.items() if name not in OWN}
 
 
-def budget_of(policy: Policy) -> Amount:
-    """ε or ρ, and δ."""
-    return policy.budget.total, Fraction(policy.delta)
-
-
 # what a log has described --------------------------------------------------------------------------------------------
 
 

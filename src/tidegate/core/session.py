@@ -581,11 +581,6 @@ class Session:
         except Exception:
             return None
 
-    def _moved(self, charged: Charged) -> tuple[int, int]:
-        """The first and the last step by which charges move the session; none where all are of earlier steps."""
-        first = max(self.step + 1, min((charges.first for _, charges, _ in charged), default=0))
-        return first, max([self.step, *(charges.last for _, charges, _ in charged)])
-
     def _halt(self, failed: list[tuple[Query, int, int]], position: bytes) -> NoReturn:
         """Charge all that is left for steps whose noise was drawn, and release nothing of them."""
         made = self._halt_made(failed, position)
@@ -615,7 +610,8 @@ class Session:
         try:
             checked = [(query, query.halted(first, count)) for query, first, count in failed]
             charged = [(query.scope.number, fits.charges, query.released) for query, fits in checked]
-            first, last = self._moved(charged)
+            first = max(self.step + 1, min(fits.charges.first for _, fits in checked))
+            last = max([self.step, *(fits.charges.last for _, fits in checked)])
             content = Written(encoded(charged), b"")
             for query, fits in checked:
                 query.account.apply(fits)

@@ -28,6 +28,7 @@ __all__ = [
     "ClippedDecay",
     "ClippedHistogram",
     "ClippedSum",
+    "Discover",
     "EndlessSum",
     "Factorization",
     "Fast",
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from tidegate.mechanisms.counters.factorization import Factorization as Factorization
     from tidegate.mechanisms.counters.hybrid_tree import HybridTree as HybridTree
     from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree as SlidingWindowTree
+    from tidegate.mechanisms.discovery.discover import Discover as Discover
     from tidegate.mechanisms.optstream.fourier import Fourier as Fourier
     from tidegate.mechanisms.optstream.hierarchical_opt_stream import (
         HierarchicalOptStream as HierarchicalOptStream,

@@ -85,6 +85,7 @@ class Mechanism(ABC):
     plain: ClassVar[bool] = False  # whether a fresh value is the truth and noise of the release's scale
     holds: ClassVar[bool] = False  # whether a value stays until the next one is measured
     spreads: ClassVar[bool] = False  # whether a release's scale is the standard deviation of its noise
+    reads_columns: ClassVar[bool] = True  # whether a step is a vector of its columns, and nothing else
     needs_room: ClassVar[bool] = False  # whether it begins only where windows hold no charges of others
     statistic: ClassVar[str] = (
         "steps"  # what is released: the values of "steps", or what is made of them; see `ideal`
@@ -105,6 +106,13 @@ class Mechanism(ABC):
                 "policy", type(self.policy).__name__, f"{kinds} for {name}", f"use {kinds}"
             )
         if type(self.policy.budget).__name__ not in self.budgets:
+            if self.budgets == ("Approximate",):
+                raise InvalidParameter(
+                    "delta",
+                    show(Fraction(self.policy.delta)),
+                    f"given beside epsilon for {name}",
+                    'write delta="1e-6"',
+                )
             raise InvalidParameter(
                 "policy",
                 str(self.policy.budget),

@@ -217,11 +217,6 @@ class Sharing:
         return make(Fraction(self.sensitivity), self.epsilon, self.copies)
 
     @property
-    def whole_run(self) -> bool:
-        """Whether one group holds all measurements that a run will ever make."""
-        return self.choice.law == "cube" and self.choice.share == 1
-
-    @property
     def scale(self) -> float:
         """The scale of the law in grid units: a group, or a window of the semiorder's class, loses Δ over it."""
         return self.law.prepared.value

@@ -12,8 +12,6 @@ from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize
-from scipy.stats import binom
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import whole
@@ -147,6 +145,9 @@ def optimise(
         The largest p that is considered.
     """
     values = np.asarray(sample)
+    from scipy.optimize import minimize  # slow to import, needed here only
+    from scipy.stats import binom
+
     lag = whole("lag", lag, most=horizon - 1)
     if len(values) < lag:
         raise InvalidParameter(
@@ -217,6 +218,8 @@ def suggested_lag(epsilon: float, delta: float, beta: float = 0.02, p_max: float
     >>> suggested_lag(1.0, 2**-20) > suggested_lag(2.0, 2**-20)
     True
     """
+    from scipy.stats import binom  # slow to import, needed here only
+
     low, high = 1, 1 << 40
     while low < high:
         middle = (low + high) // 2

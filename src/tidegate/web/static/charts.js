@@ -57,11 +57,11 @@ export class Chart {
     );
   }
 
-  /** Words below a tick: days by their date, moments within a day by their time, midnight by both. */
+  /** Words below a tick: days by their date, moments within a day by their time, midnight by both; the first with its year. */
   tick(seconds, index, step) {
     const zone = { timeZone: this.facts.zone };
     const when = new Date(seconds * 1000);
-    const day = new Intl.DateTimeFormat("en-GB", { ...zone, day: "numeric", month: "short" }).format(when);
+    const day = new Intl.DateTimeFormat("en-GB", { ...zone, day: "numeric", month: "short", ...(index === 0 ? { year: "numeric" } : {}) }).format(when);
     if (step >= 86400) return day;
     const clock = { ...zone, hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...(step < 60 ? { second: "2-digit" } : {}) };
     const time = new Intl.DateTimeFormat("en-GB", clock).format(when);

@@ -51,7 +51,7 @@ export function valued(value, low, high) {
 
 /** A moment (seconds) in a time zone. */
 export function moment(seconds, zone, length = 3600) {
-  const options = { timeZone: zone, weekday: "short", day: "numeric", month: "short" };
+  const options = { timeZone: zone, weekday: "short", day: "numeric", month: "short", year: "numeric" };
   if (length < 86400) Object.assign(options, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   if (length < 60) options.second = "2-digit";
   return new Intl.DateTimeFormat("en-GB", options).format(new Date(seconds * 1000));

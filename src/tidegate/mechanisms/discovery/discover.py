@@ -1,0 +1,435 @@
+"""Discover: categories that nobody has listed become columns after a private test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from tidegate.core.charges import NO_SPANS, Charges, Integers, Span, span_rows
+from tidegate.core.mechanism import Matrix, Output
+from tidegate.core.rows import Draws
+from tidegate.errors import InvalidParameter
+from tidegate.exact import ExactLike, exact, proper, whole
+from tidegate.mechanisms.discovery.calibration import Selection, calibrate
+from tidegate.mechanisms.discovery.discovered import DiscoveredReleases, Names, as_names, as_stored
+from tidegate.mechanisms.discovery.occurrences import (
+    CATEGORY,
+    STEP,
+    UNIT,
+    Collector,
+    OccurrenceReader,
+    Step,
+    named,
+    together,
+)
+from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.noise import gaussian
+from tidegate.noise.entropy import Source
+from tidegate.policy import Event, Guarantee, Policy, User, WEvent
+from tidegate.releases import Releases
+
+STREAM = "selection"  # of the noise of tests
+NO_EPOCH = -1
+ORDINAL, FIRST = 0, 1  # positions in `State.numbers`
+MOST_COLUMNS = 2**12
+LONGEST_NAME = 256  # bytes
+ONE_UNIT = "all records in which neighbouring streams differ name one unit, within one window"
+SAME_RECORDS = "records that are given again at the end of an epoch are those of its earlier steps"
+
+
+class State(NamedTuple):
+    """All that is carried from step to step. All of it was released, and its size is public."""
+
+    numbers: Any  # the present epoch, and the first of its steps that was pushed
+    names: Any  # of the columns, as bytes
+    opened: Any  # at which step each column's category opened; 0 where the column is free
+    units: Any  # the noisy number of units of its last test; NaN where it is free
+    counts: Any  # the state of the mechanism that releases counts
+
+
+class Candidates(NamedTuple):
+    """The categories that a selection tests, in the order of their names."""
+
+    names: pl.Series
+    units: Integers  # how many units each of them has in the epoch
+    open: npt.NDArray[np.bool_]  # whether it has a column
+
+
+@dataclass(frozen=True)
+class Discover(Mechanism):
+    """Count records by categories that nobody has listed; a category has a column once enough units have it.
+
+    At the end of each public epoch the units of every category are counted, with noise. A category opens where the noisy
+    number reaches a threshold: then it is a column from this step on. An open category is tested again at the end of each
+    epoch, and closes where its noisy number is below a lower threshold. All other records are counted in `other`. So a
+    category that nobody has never appears, and one that few units have hardly ever does.
+
+    Parameters
+    ----------
+    policy
+        `WEvent`, `Event` or `User`, with δ. ``max_change`` is the number of records of a unit that count in a step, a
+        whole number: the first ones.
+    columns
+        The most categories that are open at once. If more pass, those with the largest noisy numbers are.
+    epoch
+        The steps E of an epoch: epochs end at the steps E, 2E, 3E, …. By default the window of `WEvent`.
+    categories
+        In how many categories k a unit counts in an epoch: the first ones by time.
+    share
+        The part of ε and δ that tests have. Counts have the rest.
+    stay
+        An open category stays where its noisy number is at least this part of the threshold.
+    length
+        The bytes of a name. Longer names are cut.
+
+    Privacy
+    -------
+    Unit and neighbours: one unit. Neighbouring streams differ in what it does in one window: at each of the steps either
+    of them has its records of this step, and the other has none (``adjacency="replace"``: has others). In an epoch that
+    meets the window at most 2k numbers of units differ, each by 1. Tests add discrete Gaussian noise, and lose at most
+    share·(ε, δ), thresholds included (docs/proofs/discovery.md). Counts have Laplace noise of :class:`Uniform` with the
+    rest. The state holds released numbers alone, and records have a size that depends on the configuration alone.
+
+    Error
+    -----
+    Counts: as for :class:`Uniform` with its share of the budget. `units_needed()` is the number of units with which a
+    category opens with probability one half. Time O(records) per step, O(records of the epoch) at its end; memory as
+    much, at the end of an epoch.
+
+    Examples
+    --------
+    >>> import tidegate as tg
+    >>> policy = tg.WEvent(epsilon="4", delta="1e-6", window=2)
+    >>> mechanism = Discover(policy, columns=3)
+    >>> collector = mechanism.collector()
+    >>> days = [[(unit, "bakery") for unit in range(200)] + [(300, "a secret")]] * 4
+    >>> releases = tg.open(mechanism).push_batch([collector.step(pairs) for pairs in days])
+    >>> releases.values.shape, releases.categories(3)
+    ((4, 4), ('bakery', '', ''))
+
+    References
+    ----------
+    Zhang, Gunter, Hu, Yuan, et al.: Differentially private stream processing at scale. PVLDB 2024, for the problem; this
+    selection by epochs, its neighbours and its proof are this project's.
+    """
+
+    columns: int = 64
+    epoch: int | None = None
+    categories: int = 1
+    share: ExactLike = "1/2"
+    stay: ExactLike = "1/2"
+    length: int = 32
+
+    supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
+    budgets: ClassVar[tuple[str, ...]] = ("Approximate",)
+    plain: ClassVar[bool] = True
+    reads_columns: ClassVar[bool] = False
+    statistic: ClassVar[str] = "categories"
+    keeps_raw_values: ClassVar[bool] = False
+    more: ClassVar[tuple[str, ...]] = ("names", "opened", "units_counted")
+
+    def validate(self) -> None:
+        """Check the parameters, and that noise and threshold exist."""
+        put, policy = object.__setattr__, self.policy
+        whole("columns", self.columns, most=MOST_COLUMNS)
+        if self.grid != 1 or self.rounding != "refuse" or self.clamp is not None:
+            raise InvalidParameter(
+                "grid", "given", "absent where records are counted", "drop grid, rounding and clamp"
+            )
+        if policy.mobility == "fixed":
+            raise InvalidParameter("mobility", "fixed", "moving where categories are found", "drop it")
+        if policy.signed or Fraction(policy.max_change).denominator != 1:
+            raise InvalidParameter(
+                "max_change",
+                str(policy.max_change),
+                "a number of records",
+                "write how many records of a unit count in a step",
+            )
+        epoch = self.epoch if self.epoch is not None or not isinstance(policy, WEvent) else policy.window
+        if epoch is None:
+            raise InvalidParameter(
+                "epoch",
+                None,
+                f"given for {type(policy).__name__}",
+                "write after how many steps categories are tested",
+            )
+        put(self, "epoch", whole("epoch", epoch, most=2**27))
+        put(self, "categories", whole("categories", self.categories, most=2**10))
+        put(self, "length", whole("length", self.length, most=LONGEST_NAME))
+        put(self, "share", proper("share", exact("share", self.share), 'write for example share="1/2"'))
+        stay = exact("stay", self.stay)
+        if not 0 < stay <= 1:
+            raise InvalidParameter("stay", self.stay, "above 0 and at most 1", 'write for example stay="1/2"')
+        put(self, "stay", stay)
+        self.selection  # noqa: B018  refuses a budget that is too small
+        self.counts  # noqa: B018  and so does this
+
+    # public numbers ----------------------------------------------------------------------------------------------
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """E."""
+        assert self.epoch is not None
+        return self.epoch
+
+    @property
+    def epochs_met(self) -> int:
+        """The most epochs that a window meets."""
+        if self.policy.window is None:
+            return -(-self.policy.steps_charged // self.steps_per_epoch)
+        return (self.policy.window - 2) // self.steps_per_epoch + 2
+
+    def _part(self, share: Fraction) -> Policy:
+        """The policy with a part of its budget."""
+        policy = self.policy
+        assert policy.epsilon is not None
+        return replace(policy, epsilon=Fraction(policy.epsilon) * share, delta=Fraction(policy.delta) * share)
+
+    @cached_property
+    def selection(self) -> Selection:
+        """Noise and threshold of tests."""
+        budget: Any = self._part(Fraction(self.share)).budget
+        return calibrate(budget.epsilon, budget.delta, self.categories, self.epochs_met)
+
+    @cached_property
+    def staying(self) -> int:
+        """The threshold of open categories."""
+        part = self.selection.threshold * Fraction(self.stay)
+        return -(-part.numerator // part.denominator)
+
+    @cached_property
+    def counts(self) -> Uniform:
+        """What releases the counts of all columns, and of the rest."""
+        return Uniform(self._part(1 - Fraction(self.share)), columns=self.columns + 1, noise="laplace")
+
+    @property
+    def outputs(self) -> int:
+        """The columns, and the rest."""
+        return self.columns + 1
+
+    @property
+    def units(self) -> int:
+        """Such that a step's counts and an epoch's test both cost whole units."""
+        return Fraction(self.share).denominator * self.policy.steps_charged * self.epochs_met
+
+    @property
+    def _units_of_step(self) -> int:
+        """What the counts of a step cost."""
+        share = Fraction(self.share)
+        return (share.denominator - share.numerator) * self.epochs_met
+
+    @property
+    def _units_of_epoch(self) -> int:
+        """What the test of an epoch costs, in every window that the epoch meets."""
+        return Fraction(self.share).numerator * self.policy.steps_charged
+
+    @property
+    def most_spans(self) -> int:
+        """The epochs that a window meets, and one that has ended."""
+        return self.epochs_met + 1
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the guarantee takes for granted."""
+        return (*super().assumptions, ONE_UNIT, *((SAME_RECORDS,) if self.steps_per_epoch > 1 else ()))
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is proved, for one unit, with the δ of thresholds."""
+        return Guarantee(
+            type(self).__name__, self.policy, self.assumptions, unit=f"{self.policy.unit()}, of one unit"
+        )
+
+    def expected_error(self, first: int | None = None, last: int | None = None) -> float:
+        """The mean absolute error of a count."""
+        return self.counts.expected_error()
+
+    def units_needed(self, probability: float = 0.5) -> int:
+        """The least number of units in an epoch with which a category opens with at least this probability.
+
+        Examples
+        --------
+        >>> policy = WEvent(epsilon="2", delta="2e-6", window=168)
+        >>> Discover(policy).units_needed()
+        45
+        """
+        proper("probability", probability, "write for example 0.5")
+        found = 1
+        while self.selection.chance(found) < probability:
+            found += 1
+        return found
+
+    def collector(self, after: int = 0) -> Collector:
+        """What makes steps of pairs of units and categories; `after` is the session's last step."""
+        return Collector(self.steps_per_epoch, after)
+
+    # what a session asks -----------------------------------------------------------------------------------------
+
+    def reader(self) -> OccurrenceReader:
+        """Reads what a collector makes."""
+        return OccurrenceReader()
+
+    def begin(self, first: int) -> State:
+        """No category is open."""
+        return State(
+            np.array([NO_EPOCH, 0], dtype=np.int64),
+            np.zeros((self.columns, self.length), dtype=np.int8),
+            np.zeros(self.columns, dtype=np.int64),
+            np.full(self.columns, np.nan),
+            self.counts.begin(first),
+        )
+
+    def public(self, state: State, first: int, count: int) -> Charges:
+        """Every step costs its counts, and every epoch its test, from the first of its steps on."""
+        return Charges(
+            first, np.full(count, self._units_of_step, dtype=np.int64), self._spans(state, first, count)
+        )
+
+    def _spans(self, state: State, first: int, count: int) -> Integers:
+        """The epochs that begin with these steps, or of which these are the first that were pushed."""
+        if not count:
+            return NO_SPANS
+        epochs = range((first - 1) // self.steps_per_epoch, (first + count - 2) // self.steps_per_epoch + 1)
+        new = [each for each in epochs if each != state.numbers[ORDINAL]]
+        spans = [
+            Span(
+                0,
+                each,
+                max(first, each * self.steps_per_epoch + 1),
+                (each + 1) * self.steps_per_epoch,
+                self._units_of_epoch,
+            )
+            for each in new
+        ]
+        return span_rows(spans, len(spans))
+
+    def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
+        """At the end of an epoch test its categories; at every step release the counts of those that are open."""
+        count, spans = len(rows), self._spans(state, first, len(rows))
+        counts = np.zeros((count, self.outputs), dtype=np.int64)
+        names = np.zeros((count, self.columns, self.length), dtype=np.int8)
+        opened = np.zeros((count, self.columns), dtype=np.int64)
+        units = np.full((count, self.columns), np.nan)
+        for at, step in enumerate(range(first, first + count)):
+            self._enter(state, step)
+            if step % self.steps_per_epoch == 0:
+                self._select(state, rows[at], step, noise.source)
+            counts[at] = self._counted(state, rows[at])
+            names[at], opened[at], units[at] = state.names, state.opened, state.units
+        released = self.counts.advance(state.counts, counts, first, noise)
+        charged = np.full(count, self._units_of_step, dtype=np.int64)
+        return released._replace(units=charged, spans=spans, more=(names, opened, units))
+
+    def _enter(self, state: State, step: int) -> None:
+        """Remember with which step the present epoch was begun."""
+        epoch = (step - 1) // self.steps_per_epoch
+        if epoch != state.numbers[ORDINAL]:
+            state.numbers[ORDINAL], state.numbers[FIRST] = epoch, step
+
+    def _counted(self, state: State, step: Step) -> Integers:
+        """The counts of open categories and of the rest, of the first records of each unit."""
+        kept = first_of_each(step.now, int(Fraction(self.policy.max_change)))
+        by_name = kept.group_by(CATEGORY).len()
+        by_name = by_name.with_columns(named(by_name[CATEGORY], self.length).alias(CATEGORY))
+        found = np.zeros(self.outputs, dtype=np.int64)
+        places = {name: at for at, name in enumerate(as_names(state.names)) if name}
+        own = by_name.filter(pl.col(CATEGORY).is_in(list(places)))
+        for name, records in own.iter_rows():
+            found[places[name]] += records  # several spellings may have one name
+        found[-1] = len(kept) - int(found.sum())
+        return found
+
+    # the test ----------------------------------------------------------------------------------------------------
+
+    def _select(self, state: State, step: Step, number: int, source: Source) -> None:
+        """Test the categories of an epoch that ends with this step."""
+        pairs = self.pairs(step, int(state.numbers[FIRST]), number)
+        tested = self.tested(pairs, [name for name in as_names(state.names) if name])
+        drawn = gaussian(source, STREAM, number, self.selection.sigma, (len(tested.units),))
+        noisy = tested.units + drawn
+        passed = np.flatnonzero(self.passes(tested, noisy))
+        # by released numbers; the order of names decides between equal ones
+        best = passed[np.argsort(-noisy[passed], kind="stable")[: self.columns]]
+        self._open(
+            state, dict(zip(tested.names.gather(best).to_list(), noisy[best].tolist(), strict=True)), number
+        )
+
+    def pairs(self, step: Step, first: int, number: int) -> pl.DataFrame:
+        """Units and the names of their categories in an epoch: the first k of each unit, once each."""
+        own = step.earlier.filter((pl.col(STEP) >= first) & (pl.col(STEP) < number))
+        own = own.sort(STEP, maintain_order=True).select(UNIT, CATEGORY)
+        rows = together([each for each in (own, step.now) if len(each)], step.now)
+        spellings = rows.select(pl.col(CATEGORY).unique())
+        spellings = spellings.with_columns(named(spellings[CATEGORY], self.length).alias("name"))
+        if not (spellings[CATEGORY] == spellings["name"]).fill_null(value=False).all():
+            rows = rows.join(spellings, on=CATEGORY, how="left", maintain_order="left")
+            rows = rows.select(UNIT, pl.col("name").alias(CATEGORY)).drop_nulls()
+        if self.categories > 1:
+            rows = rows.unique(keep="first", maintain_order=True)
+        return first_of_each(rows, self.categories)
+
+    def tested(self, pairs: pl.DataFrame, open_names: list[str]) -> Candidates:
+        """All categories that somebody has in the epoch, and all that are open, whether somebody has them or not."""
+        counted = pairs.group_by(CATEGORY).len()
+        missing = pl.DataFrame({CATEGORY: open_names}, schema={CATEGORY: pl.String}).join(
+            counted, on=CATEGORY, how="anti"
+        )
+        every = pl.concat(
+            [counted, missing.with_columns(pl.lit(0, dtype=counted.schema["len"]).alias("len"))]
+        )
+        every = every.sort(CATEGORY)
+        units = every["len"].to_numpy().astype(np.int64)
+        return Candidates(every[CATEGORY], units, every[CATEGORY].is_in(open_names).to_numpy())
+
+    def passes(self, tested: Candidates, noisy: Integers) -> npt.NDArray[np.bool_]:
+        """Which categories are open from now on: by noisy numbers and public thresholds alone."""
+        return np.asarray(noisy >= np.where(tested.open, self.staying, self.selection.threshold))
+
+    def _open(self, state: State, passed: dict[str, int], number: int) -> None:
+        """Free the columns of categories that have not passed, and give free ones to those that are new."""
+        for at, name in enumerate(as_names(state.names)):
+            if name in passed:
+                state.units[at] = passed.pop(name)
+            else:
+                state.names[at], state.opened[at], state.units[at] = 0, 0, np.nan
+        for at, (name, units) in zip(
+            np.flatnonzero(state.opened == 0).tolist(), passed.items(), strict=False
+        ):
+            state.names[at], state.opened[at], state.units[at] = as_stored(name, self.length), number, units
+
+    def attach(self, releases: Releases, more: Any, revised: Any) -> DiscoveredReleases:
+        """Releases with their categories, for readers."""
+        names: Names
+        names, opened, units = more
+        return DiscoveredReleases.of_releases(releases, names, opened, units)
+
+    @classmethod
+    def examples(cls) -> list[Mechanism]:
+        """Small configurations on which the conformance suite runs."""
+        small: dict[str, Any] = {"epsilon": "8", "delta": "1/100"}
+        return [
+            cls(WEvent(window=4, **small), columns=3),
+            cls(
+                WEvent(window=5, max_change=2, adjacency="replace", **small),
+                columns=2,
+                epoch=3,
+                categories=2,
+                length=4,
+            ),
+            cls(Event(**small), columns=2, epoch=2, share="1/3", stay=1),
+            cls(User(horizon=600, **small), columns=3, epoch=200, share="2/3"),
+        ]
+
+
+def first_of_each(rows: pl.DataFrame, most: int) -> pl.DataFrame:
+    """The first rows of each unit: a rule that looks at the unit's own rows only."""
+    if most == 1:
+        return rows.unique(UNIT, keep="first")
+    return rows.filter(pl.int_range(pl.len()).over(UNIT) < most)

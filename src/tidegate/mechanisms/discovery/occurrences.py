@@ -1,0 +1,209 @@
+"""What a step of units and categories is: read by public rules, one record at a time, and gathered over an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from tidegate import frames
+from tidegate.core.values import Matrix
+from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.exact import whole
+
+UNIT, CATEGORY, STEP = "unit", "category", "step"
+OTHER = "other"  # what is counted in no column of its own; no category is called so
+NOTHING = pl.DataFrame(schema={UNIT: pl.String, CATEGORY: pl.String})
+NOTHING_EARLIER = pl.DataFrame(schema={STEP: pl.Int64, UNIT: pl.String, CATEGORY: pl.String})
+PAIRS = (
+    'a step is a list of pairs (unit, category), or a DataFrame with the columns "unit" and "category"; push what '
+    "`mechanism.collector()` makes of it."
+)
+
+
+class Step(NamedTuple):
+    """What is pushed at a step.
+
+    Attributes
+    ----------
+    now
+        The records of the step, in their order: columns `unit` and `category`.
+    earlier
+        At the last step of an epoch the records of its earlier steps as well, with a column `step`; they are only
+        tested, since their own steps have counted them. Elsewhere it is empty.
+    """
+
+    now: pl.DataFrame
+    earlier: pl.DataFrame
+
+
+class Collector:
+    """Remembers the records of the present epoch, so that its last step has all of them.
+
+    Nothing of an open epoch is in the log: after a restart its records are read again from where they come, and given to
+    `add`.
+
+    Parameters
+    ----------
+    epoch
+        The steps of an epoch.
+    after
+        The last step that the session has committed.
+
+    Examples
+    --------
+    >>> collector = Collector(epoch=2)
+    >>> [len(collector.step([("ann", "bakery")]).earlier) for _ in range(4)]
+    [0, 1, 0, 1]
+    """
+
+    def __init__(self, epoch: int, after: int = 0) -> None:
+        self.epoch, self._last = whole("epoch", epoch), whole("after", after, least=0)
+        self._kept: list[tuple[int, pl.DataFrame]] = []
+
+    @property
+    def needed_from(self) -> int:
+        """The first step whose records the next step's epoch has: those before are not needed any more."""
+        return self._last - self._last % self.epoch + 1
+
+    def add(self, step: int, pairs: Any) -> None:
+        """Give the records of a step again that was pushed before."""
+        step = whole("step", step)
+        if step < self.needed_from or step > self._last:
+            raise InvalidParameter(
+                "step", step, f"from {self.needed_from} to {self._last}", "give the steps of the open epoch"
+            )
+        self._kept = [each for each in self._kept if each[0] != step]
+        self._kept.append((step, records(pairs)))
+
+    def step(self, pairs: Any, step: int | None = None) -> Step:
+        """What is pushed for the records of the next step, or of one with a later number."""
+        number = self._last + 1 if step is None else whole("step", step, least=self._last + 1)
+        now = records(pairs)
+        begins = number - (number - 1) % self.epoch
+        kept = [each for each in self._kept if each[0] >= begins]
+        earlier = NOTHING_EARLIER
+        if number % self.epoch == 0:
+            parts = [
+                rows.select(pl.lit(at, dtype=pl.Int64).alias(STEP), UNIT, CATEGORY)
+                for at, rows in sorted(kept, key=_number)
+                if len(rows)
+            ]
+            earlier, kept = together(parts, NOTHING_EARLIER), []
+        elif len(now):
+            kept.append((number, now.unique(maintain_order=True)))
+        self._last, self._kept = number, kept
+        return Step(now, earlier)
+
+
+def _number(kept: tuple[int, pl.DataFrame]) -> int:
+    return kept[0]
+
+
+def records(pairs: Any) -> pl.DataFrame:
+    """Pairs of units and categories as a DataFrame; each is read by itself, and incomplete ones are left out."""
+    if isinstance(pairs, pl.DataFrame) or frames.names_of(pairs) is not None:
+        return _of_frame(pairs)
+    if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
+        raise InvalidInput(PAIRS)
+    found = list(pairs)
+    if not found:
+        return NOTHING
+    if not all(isinstance(each, tuple | list) and len(each) == 2 for each in found):
+        raise InvalidInput(PAIRS)
+    columns = ([None if each[at] is None else _text(each[at]) for each in found] for at in (0, 1))
+    return pl.DataFrame(
+        dict(zip((UNIT, CATEGORY), columns, strict=True)), schema={UNIT: pl.String, CATEGORY: pl.String}
+    ).drop_nulls()
+
+
+def _text(value: Any) -> str:
+    """A field as text that can be written: half of a character is none."""
+    return str(value).encode(errors="replace").decode()
+
+
+def _of_frame(frame: Any) -> pl.DataFrame:
+    try:
+        table: pl.DataFrame = frame if isinstance(frame, pl.DataFrame) else pl.DataFrame(frame)
+    except (TypeError, ValueError):
+        raise InvalidInput(PAIRS) from None
+    if not {UNIT, CATEGORY} <= set(table.columns):
+        raise InvalidInput(PAIRS)
+    kind = table.schema[UNIT]
+    number = kind.is_integer() and kind not in (pl.UInt64, pl.Int128)
+    try:
+        read = table.select(
+            pl.col(UNIT).cast(pl.Int64 if number else pl.String), pl.col(CATEGORY).cast(pl.String)
+        )
+    except pl.exceptions.PolarsError:  # lists, objects
+        raise InvalidInput(PAIRS) from None
+    return read.drop_nulls()
+
+
+def together(parts: list[pl.DataFrame], empty: pl.DataFrame) -> pl.DataFrame:
+    """Frames of one form one behind the other; where some have units that are text, all have."""
+    if not parts:
+        return empty
+    if len({each.schema[UNIT] for each in parts}) > 1:
+        parts = [each.with_columns(pl.col(UNIT).cast(pl.String)) for each in parts]
+    return pl.concat(parts)
+
+
+def named(categories: pl.Series, length: int) -> pl.Series:
+    r"""Names of categories by public rules: no control characters, one form of each letter, at most `length` bytes.
+
+    What is left without a name, or with that of the rest, is null.
+
+    Examples
+    --------
+    >>> named(pl.Series(["  Café  ", "Cafe\u0301", "other", " "]), 5).to_list()
+    ['Café', 'Café', None, None]
+    """
+    plain = categories.str.replace_all(r"\p{C}", "").str.normalize("NFKC").str.strip_chars()
+    long = plain.str.len_bytes() > length
+    if long.any():
+        cut = plain.filter(long).map_elements(lambda name: _cut(name, length), return_dtype=pl.String)
+        plain = plain.scatter(long.arg_true(), cut)
+    unnamed = plain.is_null() | (plain == "") | (plain == OTHER)
+    return plain.set(unnamed, None) if unnamed.any() else plain
+
+
+def _cut(name: str, length: int) -> str:
+    return name.encode()[:length].decode(errors="ignore").strip()
+
+
+class OccurrenceReader:
+    """Reads steps; it refuses by their form alone."""
+
+    def row(self, values: Any) -> Matrix:
+        """One step, as an array of one."""
+        return self.rows([values])
+
+    def rows(self, values: Any) -> Matrix:
+        """Several steps."""
+        given = list(values) if isinstance(values, Iterable) and not isinstance(values, Step) else [None]
+        if not all(isinstance(each, Step) and _is_step(each) for each in given):
+            raise InvalidInput(PAIRS)
+        found = np.empty(len(given), dtype=object)
+        for at, each in enumerate(given):
+            found[at] = each
+        return found
+
+
+def _is_step(step: Step) -> bool:
+    """Whether its frames have the form that a collector gives them."""
+    for part, empty in ((step.now, NOTHING), (step.earlier, NOTHING_EARLIER)):
+        if not isinstance(part, pl.DataFrame) or part.columns != empty.columns:
+            return False
+        kinds = dict(part.schema)
+        if (
+            kinds[CATEGORY] != pl.String
+            or kinds[UNIT] not in (pl.String, pl.Int64)
+            or part.null_count().sum_horizontal()[0]
+        ):
+            return False
+        if kinds.get(STEP, pl.Int64) != pl.Int64:
+            return False
+    return True

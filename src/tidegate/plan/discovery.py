@@ -1,0 +1,94 @@
+"""What discovery will find: how many units a category needs, and what becomes of categories of given sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tidegate.exact import whole
+from tidegate.mechanisms.discovery.discover import Discover
+
+FEW = 0.1  # a published category has little behind it with fewer units than this part of the threshold
+
+
+@dataclass(frozen=True)
+class DiscoveryPlan:
+    """What to expect at the end of one epoch, where nothing was open before.
+
+    Attributes
+    ----------
+    needed, surely
+        With how many units in an epoch a category opens with probability one half, and with 99 %.
+    categories
+        How many categories have any units.
+    found
+        How many categories open on average.
+    missing
+        The part of all categories that does not open.
+    spurious
+        The part of open categories with fewer units than a tenth of the threshold.
+    error
+        The mean absolute error of a count of an open category.
+
+    Examples
+    --------
+    >>> import tidegate as tg
+    >>> policy = tg.WEvent(epsilon="2", delta="2e-6", window=168)
+    >>> print(plan_discovery(tg.mechanisms.Discover(policy), [400, 90, 45, 10, 1]))  # doctest: +NORMALIZE_WHITESPACE
+    A category opens with probability one half where it has 45 units in an epoch, and with 99 % where it has 65. Of 5
+    categories 2.5 are found; 49.5% are missing, and 0.0% of those that are found have hardly any units. A count of
+    an open category is off by 54.2 on average.
+    """
+
+    needed: int
+    surely: int
+    categories: int
+    found: float
+    missing: float
+    spurious: float
+    error: float
+
+    def __str__(self) -> str:
+        return (
+            f"A category opens with probability one half where it has {self.needed} units in an epoch, and with 99 % "
+            f"where it has {self.surely}. Of {self.categories:,} categories {self.found:,.1f} are found; "
+            f"{self.missing:.1%} are missing, and {self.spurious:.1%} of those that are found have hardly any units. "
+            f"A count of an open category is off by {self.error:.3g} on average."
+        )
+
+
+def plan_discovery(mechanism: Discover, units: Sequence[int]) -> DiscoveryPlan:
+    """Predict what one epoch finds, from public guesses of how many units categories have.
+
+    Parameters
+    ----------
+    mechanism
+        The configuration.
+    units
+        For each category, how many units count for it in an epoch. A unit counts in `categories` of them at most.
+
+    Examples
+    --------
+    >>> import tidegate as tg
+    >>> policy = tg.WEvent(epsilon="2", delta="2e-6", window=168)
+    >>> plan_discovery(tg.mechanisms.Discover(policy), [1] * 1000).found < 0.001
+    True
+    """
+    sizes = np.array([whole("units", each, least=0) for each in units], dtype=np.int64)
+    distinct, many = np.unique(sizes[sizes > 0], return_counts=True)
+    chances = np.array([mechanism.selection.chance(int(size)) for size in distinct])
+    found = float(chances @ many) if len(distinct) else 0.0
+    few = distinct < FEW * mechanism.selection.threshold
+    hollow = float(chances[few] @ many[few]) if len(distinct) else 0.0
+    total = int(many.sum())
+    return DiscoveryPlan(
+        mechanism.units_needed(),
+        mechanism.units_needed(0.99),
+        total,
+        min(found, mechanism.columns),
+        1 - min(found, mechanism.columns) / total if total else 0.0,
+        hollow / found if found else 0.0,
+        mechanism.expected_error(),
+    )
