@@ -29,7 +29,7 @@ else:
     raise SystemExit("bounds are not checked")
 
 for subject in subjects():
-    rows = subject.stream(40)
+    rows = subject.rows(40)
     for first in (1, 4):
         log = MemoryLog()
         session = Session(subject.mechanism, log)

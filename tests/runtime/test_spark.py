@@ -30,6 +30,7 @@ from tidegate.ingest.query import AGGREGATES
 from tidegate.pipeline import open_pipeline
 from tidegate.pipeline.errors import LogBusy
 from tidegate.testing import fixed_entropy
+from waiting import until
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
@@ -552,6 +553,16 @@ def executors(group: int) -> list[int]:
     return found
 
 
+def kill_some(numbers: list[int]) -> bool:
+    """Kill these processes; whether one of them was still there."""
+    found = False
+    for number in numbers:
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+            found = True
+    return found
+
+
 def test_killed_executors_count_every_event_once(spark_ready: None, tmp_path: Path) -> None:
     """Executors of a small cluster are killed at random moments, one or all: Spark repeats their tasks."""
     import pyspark
@@ -565,14 +576,10 @@ def test_killed_executors_count_every_event_once(spark_ready: None, tmp_path: Pa
     process = stream.start("local-cluster[2,1,512]", SPARK_HOME=str(home))
     try:
         for kill in range(SPARK_KILLS):
-            end = time.monotonic() + 120
-            while not (found := executors(process.pid)) and time.monotonic() < end:
-                time.sleep(0.1)
+            until(lambda: bool(executors(process.pid)))
             stream.send_for(kill, stream.chance.uniform(0.5, 3.0))
-            for number in found[: 1 + kill % 2]:
-                with suppress(ProcessLookupError):
-                    os.kill(number, signal.SIGKILL)
-                    killed += 1
+            until(lambda most=1 + kill % 2: kill_some(executors(process.pid)[:most]))
+            killed += 1
             stream.clock.write_text(str(START + STEP * (kill + 1) + 1.0))
         stream.clock.write_text(str(START + STEP * (SPARK_KILLS + 1) + 1.0))
         assert process.wait(300) == 0
