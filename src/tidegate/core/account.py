@@ -1,5 +1,9 @@
 """The account of one scope: what every window has spent, and whether a charge still fits.
 
+A unit is an exact fraction of the budget. A span is noise that several steps share, and is charged once in every window
+that it meets (`Span`: its law and ordinal are its name). An event is no record: it is announced by the caller, such as an
+intrusion.
+
 `check` judges and changes nothing; `apply` follows after the commit. A window is any w consecutive steps. It has
 spent the units of its steps, and the units of every span that meets it. It is enough to look at the windows that end
 at charged steps: a window that ends later, without new charges, contains no more than one that was looked at.
@@ -26,9 +30,9 @@ class After(NamedTuple):
     """The account after charges that fit. Nobody changes these dictionaries."""
 
     total: int  # units of the steps of the last window
-    live: dict[tuple[int, int], Span]  # spans that may meet a window to come
+    live: dict[tuple[int, int], Span]  # spans that may meet a later window, by law and ordinal
     ordinals: dict[int, int]
-    ended: int  # units of spans that meet the last window, and none to come
+    ended: int  # units of spans that meet the last window and no later one
 
 
 class Checked(NamedTuple):
@@ -46,7 +50,8 @@ def first_refused(ring: Any, at: int, total: int, units: Any, allowed: Any) -> A
     """(index of the first step whose window is overspent or −1, units of the last window's steps).
 
     `ring` holds the units of the last w steps, the oldest at `at`; `allowed` is what the steps of the window that ends at
-    each step may have spent. One number stands for all steps; an empty ring stands for an endless window.
+    each step may have spent. If `allowed` has one number, it holds for all steps. An empty ring is that of an endless
+    window.
     """
     window = ring.size
     for index in range(units.size):
@@ -170,7 +175,7 @@ class Account:
         self.total, self.live, self.ordinals, self.ended = after
 
     def apply(self, checked: Checked) -> None:
-        """Take over charges that were checked, and committed, last."""
+        """Count the charges that `check` has accepted last; they are committed by now."""
         charges = checked.charges
         if len(charges.units) == 1 and charges.first == self.step + 1:
             self.apply_next(int(charges.units[0]), After(*checked[1:]))
@@ -189,11 +194,11 @@ class Account:
         self.live, self.ordinals, self.ended = checked[2:]
 
     def check_event(self, units: int) -> None:
-        """Judge what an event costs, which is charged to the next step."""
+        """Judge the cost of an event. It is charged to the next step."""
         self.check(Charges(self.step + 1, np.array([units], dtype=np.int64)))
 
     def apply_event(self, units: int) -> None:
-        """Take it over: the next step has spent this before it is released."""
+        """Count the cost of an event. The next step has spent it before it is released."""
         self.ahead += units
 
     def spent(self) -> int:
@@ -208,9 +213,9 @@ class Account:
         return self.limit - (total - leaving) - spans - self.ahead
 
     def fill(self, first: int, last: int) -> Charges:
-        """All that is left in every window that ends at these steps: what a halt charges.
+        """Charges that use up every window that ends at one of these steps; a halt makes them.
 
-        Spans that are open at the first of them are extended to the last one.
+        Spans that are open at the first step are extended to the last one.
         """
         count = last - first + 1
         ring, at, total = self._moved_to(first)
@@ -222,7 +227,7 @@ class Account:
         rest = self.limit - sum(span.units for span in spans)
         ahead = (
             self.ahead if first == self.step + 1 else 0
-        )  # of the first step; one that is passed over has it in the ring
+        )  # belongs to the first step; if that is passed over, it is in the ring
         units = np.zeros(count, dtype=np.int64)
         for index in range(count):
             if ring.size:
@@ -238,7 +243,7 @@ class Account:
         return Charges(first, units, rows)
 
     def held(self, step: int) -> list[Held]:
-        """What the window that ends at a step to come holds already, the largest first.
+        """The charges that the window which ends at a later step holds already, the largest first.
 
         Of an endless window the account knows the sum alone.
         """
@@ -280,7 +285,7 @@ class Account:
         return Checked(none, self.total, self.live, self.ordinals, self.ended)
 
     def end_spans(self) -> None:
-        """Forget spans whose noise is never used again; whoever calls waits until no window contains a use of it."""
+        """Forget spans whose noise is never used again. The caller waits until no window contains a use of it."""
         self.live, self.ordinals, self.ended = (
             {},
             {},
@@ -295,7 +300,7 @@ class Account:
         self.apply(Checked(charges, int(total), {}, {}, 0))
 
     def restore(self, after: After) -> None:
-        """Take over what the charges of the last window do not tell: older spans, and the total of an endless one."""
+        """Set what the charges of the last window do not contain: older spans, and the total of an endless window."""
         if self.window is None:
             self.total = after.total
         _, self.live, self.ordinals, self.ended = after
@@ -305,13 +310,13 @@ class Account:
         return self.window is None or span.last > end - self.window
 
     def _ended(self, live: dict[tuple[int, int], Span], step: int) -> int:
-        """What spans cost that meet the window which ends at a step, and none that ends later."""
+        """The units of the spans whose last window is the one that ends at this step."""
         if self.window is None:
             return 0
         return sum(span.units for span in live.values() if span.last == step + 1 - self.window)
 
     def _moved_to(self, first: int) -> tuple[Integers, int, int]:
-        """(ring, place of its oldest step, its units) when the step before `first` has passed; nothing is changed."""
+        """The ring as of the step before `first`, the place of its oldest step, and its sum; nothing is changed."""
         passed = first - 1 - self.step
         if passed <= 0:
             return self._ring, self._at, self.total
@@ -324,7 +329,7 @@ class Account:
         return ring, (self._at + passed) % window, int(ring.sum())
 
     def _with_events(self, charges: Charges) -> Integers:
-        """The units of charges, with what events have charged to the first step before."""
+        """The units of charges; the first step includes what events have charged to it."""
         if not self.ahead or charges.first != self.step + 1 or not len(charges.units):
             return charges.units
         units = charges.units.copy()
@@ -377,7 +382,7 @@ class Account:
         )
 
     def _allowed(self, charges: Charges, live: dict[tuple[int, int], Span]) -> Integers:
-        """What steps may have spent in the window that ends at each charged step, beside the spans that meet it."""
+        """For each charged step: the limit of the window that ends there, less the spans that meet this window."""
         count, first = len(charges.units), charges.first
         if not live or not count:
             return np.array([self.limit], dtype=np.int64)
@@ -403,7 +408,7 @@ def _largest_first(held: Held) -> tuple[int, int]:
 
 
 def _first_fit(held: list[Held], units: int, step: int, limit: int, window: int | None) -> int | None:
-    """The first step from this one on whose window has room: charges leave it w steps after their last one."""
+    """The first step from this one on whose window has room; a charge leaves the window w steps after its last step."""
     spent = sum(each.units for each in held)
     if spent + units <= limit:
         return step

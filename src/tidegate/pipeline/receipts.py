@@ -1,9 +1,9 @@
 """Receipts: what an output remembers of the log that it was written from.
 
-A log that is lost, or replaced by an older copy of itself, lacks charges that were made. Only somebody else can
-notice. So beside every output lies a small file with the log's identity and the last commit before anything left. It is
-written before the releases are, and a log that does not have that commit is refused. Receipts of outputs that the stream
-has left are written as well: each of them knows all that was spent.
+A log that is lost, or replaced by an older copy of itself, lacks charges that were made. The log itself cannot notice
+this. So every output has a small file beside it, with the log's identity and the last commit of which releases may have
+been sent. It is written before the releases are. A log that does not have that commit is refused. A stream may have
+written to other outputs earlier. Their receipts are updated as well, so each of them knows how far the log has got.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Origin:
     kind, total, delta, window
         What it promises: "ε" or "ρ" of a window, δ, and the window's length.
     step
-        Up to which step an earlier stream was released.
+        The last step that was released, if it is an earlier stream.
     """
 
     identity: str
@@ -107,7 +107,7 @@ class Content(NamedTuple):
 
 
 def parsed(content: bytes) -> Content | None:
-    """What the bytes of a receipt say; None if they are none."""
+    """What the bytes of a receipt say; None if they are no receipt."""
     try:
         about = json.loads(content[2 * SLOT :])
         origin, earlier = Origin(**about["origin"]), tuple(Origin(**each) for each in about["earlier"])
@@ -184,7 +184,7 @@ class Receipt:
             )
 
     def refuse_another(self, sink: str, *, begun: bool) -> AnotherStream:
-        """Why a stream that the output does not know may not be written there."""
+        """Make the error for a stream that the output does not know; the caller raises it."""
         assert self.found is not None
         together = cost([*self.earlier, self.found.origin, self.origin])
         remedy = "" if begun else ", or accept the cost with --new-stream"
@@ -211,7 +211,7 @@ class Receipt:
         self._replaced = None
 
     def note(self, written: Written) -> None:
-        """Remember how far the log has got; before anything of it leaves."""
+        """Remember how far the log has got. This happens before anything is released."""
         if written == self._noted:
             return
         if self._descriptor < 0 and self.found is not None and self.found.origin == self.origin:
@@ -234,7 +234,7 @@ class Receipt:
         content = os.pread(self._descriptor, 2 * SLOT, 0)
         places = [Written.decode(content[at : at + SLOT], self.origin.identity) for at in (0, SLOT)]
         first, second = (-1 if place is None else place.commit for place in places)
-        self._slot = 0 if first <= second else 1  # the older one is written next, or one that was spoilt
+        self._slot = 0 if first <= second else 1  # the next one to write: the older one, or a damaged one
 
     def _write_all(self, written: Written) -> None:
         """Write the whole file again."""
@@ -281,7 +281,7 @@ class Receipt:
 
 
 def cost(origins: Sequence[Origin]) -> str:
-    """What several streams cost whoever is in all of them, in words.
+    """In words: what somebody loses who is in all of these streams.
 
     Examples
     --------

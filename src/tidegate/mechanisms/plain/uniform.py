@@ -21,23 +21,23 @@ from tidegate.noise import add_laplace, check_scale, laplace, laplace_one
 from tidegate.policy import Approximate, Event, Policy, User, WEvent
 from tidegate.releases import Status
 
-STREAM = "uniform"  # of the noise
+STREAM = "uniform"  # the name under which noise is drawn
 
 
 class State(NamedTuple):
     """All that is carried from step to step."""
 
-    law: Any  # SECRET: the law that steps share; empty where each has noise of its own
+    law: Any  # SECRET: noise that steps share; empty where each has noise of its own
 
 
 @dataclass(frozen=True)
 class Uniform(Measuring):
     """Add noise of one law to every column of every step.
 
-    A window of w steps shares the budget equally. With noise of its own each step is measured with ε/w; noise that the
-    steps of a window share has the same guarantee and about six tenths of the error (docs/mechanisms/noise.md), and is
-    used where it gains. Under a user-level policy all steps share it, under an event-level policy every step has the
-    whole of ε.
+    A window of w steps shares the budget equally. If each step has noise of its own, it is measured with ε/w. The steps
+    of a window may share noise instead, with the same guarantee and about six tenths of the error
+    (docs/mechanisms/noise.md); this is done where the error gets smaller. Under a user-level policy all steps share the
+    budget. Under an event-level policy every step has the whole of ε.
 
     Parameters
     ----------
@@ -45,17 +45,18 @@ class Uniform(Measuring):
         As for every :class:`Mechanism`.
     noise
         "auto": the best law for the policy and the columns. "laplace": noise of its own at each step, as in the papers.
-        "cube", "semiorder": this law.
+        "cube", "semiorder": noise that steps share, with this law.
 
     Privacy
     -------
     Unit and neighbours: the policy's. With Laplace noise each step is an (ε/w)-differentially private function of its own
     data (discrete Laplace noise of scale wΔ/ε, w-event paper, section 4.2), and a window of w steps composes to ε.
     With shared noise a change anywhere in a window, however many of its steps it touches, costs ε
-    (docs/mechanisms/noise.md); the state is secret then, and a copy of a log begins anew, with silent steps until it
-    shares nothing. With δ, the step's share ε₀ is the largest for which the optimal composition of w steps is (ε, δ)
-    (Kairouz, Oh and Viswanath 2015; Swellfish paper, Theorem 10, with the exact composition in place of the printed
-    bound). With ρ, discrete Gaussian noise of variance wΔ²/(2ρ) (Canonne, Kamath and Steinke 2020). Sound as printed.
+    (docs/mechanisms/noise.md). The state is secret then. A copy of a log does not use its noise: it restarts, silent
+    until no window meets a step before the copy. With δ, the step's share ε₀ is the largest for which the optimal
+    composition of w steps is (ε, δ) (Kairouz, Oh and Viswanath 2015; Swellfish paper, Theorem 10, with the exact composition in place
+    of the printed bound). With ρ, discrete Gaussian noise of variance wΔ²/(2ρ) (Canonne, Kamath and Steinke 2020).
+    The paper's version is sound as printed.
 
     Error
     -----
@@ -88,7 +89,7 @@ class Uniform(Measuring):
     def validate(self) -> None:
         """Refuse, while nothing is charged, a budget whose noise could not be drawn."""
         budget = self.policy.budget
-        if isinstance(budget, Approximate):  # δ lowers the scale; by how much takes long to find out
+        if isinstance(budget, Approximate):  # the scale without δ: that with δ is smaller, and takes long
             check_scale(self.noise_scale(self.units))
         else:
             check_scale(self.scale)
@@ -111,15 +112,15 @@ class Uniform(Measuring):
         return self.noise_error
 
     def begin(self, first: int) -> State:
-        """Nothing was measured."""
+        """The state before the first measurement."""
         return State(self.begin_shared())
 
     def public(self, state: State, first: int, count: int) -> Charges:
-        """Every step costs the same; what spans cost is refused with them."""
+        """What every step costs by itself. Spans are judged when they are charged."""
         return Charges(first, self._units(count))
 
     def _units(self, count: int) -> Integers:
-        """What steps cost by themselves: a unit, or nothing where spans pay."""
+        """What steps cost by themselves: one unit, or nothing where they share noise and spans are charged."""
         return np.full(count, 0 if self.shared is not None else 1, dtype=np.int64)
 
     def advance(self, state: State, rows: Matrix, first: int, noise: Draws) -> Output:
