@@ -54,9 +54,9 @@ class Uniform(Measuring):
     With shared noise a change anywhere in a window, however many of its steps it touches, costs ε
     (docs/mechanisms/noise.md). The state is secret then. A copy of a log does not use its noise: it restarts, silent
     until no window meets a step before the copy. With δ, the step's share ε₀ is the largest for which the optimal
-    composition of w steps is (ε, δ) (Kairouz, Oh and Viswanath 2015; Swellfish paper, Theorem 10, with the exact composition in place
-    of the printed bound). With ρ, discrete Gaussian noise of variance wΔ²/(2ρ) (Canonne, Kamath and Steinke 2020).
-    The paper's version is sound as printed.
+    composition of w steps is (ε, δ) (Kairouz, Oh and Viswanath 2015; Swellfish paper, Theorem 10, with the exact
+    composition in place of the printed bound). With ρ, discrete Gaussian noise of variance wΔ²/(2ρ) (Canonne, Kamath and
+    Steinke 2020). The paper's version is sound as printed.
 
     Error
     -----
