@@ -161,11 +161,6 @@ class Mechanism(ABC):
         return False
 
     @property
-    def earlier(self) -> Mechanism | None:
-        """What these arguments meant in version 0.1, where that was something else: its streams go on with it."""
-        return None
-
-    @property
     def independent_period(self) -> int:
         """The length of periods that have nothing in common but the data; 0 where there are none."""
         return 0
@@ -246,7 +241,7 @@ class Mechanism(ABC):
 
     @property
     def shares_noise(self) -> bool:
-        """Whether steps share noise, so that a run has a secret state that may be gone on with only once."""
+        """Whether steps share noise: then the state is secret, and one session alone may use it."""
         return False
 
     @cached_property
@@ -299,7 +294,7 @@ class Mechanism(ABC):
 
     @property
     def noise_in_state(self) -> bool:
-        """Whether the state holds noise that is still to be used: then a copy of a log begins anew."""
+        """Whether the state holds noise that is still to be used: then a copy of a log restarts."""
         return False
 
     @abstractmethod

@@ -52,7 +52,7 @@ class Uniform(Measuring):
     Unit and neighbours: the policy's. With Laplace noise each step is an (ε/w)-differentially private function of its own
     data (discrete Laplace noise of scale wΔ/ε, w-event paper, section 4.2), and a window of w steps composes to ε.
     With shared noise a change anywhere in a window, however many of its steps it touches, costs ε
-    (docs/mechanisms/noise.md); the state is secret then, and a copy of a log begins anew, with silent steps until it
+    (docs/mechanisms/noise.md); the state is secret then, and a copy of a log restarts, with silent steps until it
     shares nothing. With δ, the step's share ε₀ is the largest for which the optimal composition of w steps is (ε, δ)
     (Kairouz, Oh and Viswanath 2015; Swellfish paper, Theorem 10, with the exact composition in place of the printed
     bound). With ρ, discrete Gaussian noise of variance wΔ²/(2ρ) (Canonne, Kamath and Steinke 2020). Sound as printed.
