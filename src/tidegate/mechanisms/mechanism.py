@@ -43,6 +43,7 @@ SECRET_STATE = (
     "share with steps to come"
 )
 ON_GRID = "contributions were rounded to the grid before they were summed, which is no longer checked"
+BUDGETS = {"Pure": "epsilon alone", "Approximate": "epsilon and delta", "ZeroConcentrated": "rho"}
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class Mechanism(ABC):
                 "policy",
                 str(self.policy.budget),
                 f"a budget of kind {' or '.join(self.budgets)} for {name}",
-                "write epsilon alone, or choose a mechanism that can use the other budget",
+                f"write {' or '.join(BUDGETS[kind] for kind in self.budgets)}, or choose another mechanism",
             )
         put(self, "columns", whole("columns", self.columns, most=2**31))
         grid = positive("grid", self.grid)
