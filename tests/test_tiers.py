@@ -54,7 +54,7 @@ def test_no_test_waits_for_a_fixed_time() -> None:
         "pipeline/test_services.py": 1,  # whatever a broker has kept comes meanwhile
         "runtime/test_broker.py": 2,  # a slow acknowledgement; the moment of a kill
         "runtime/test_postgres_source.py": 5,
-        "runtime/test_spark.py": 2,
+        "runtime/test_spark.py": 1,
         "runtime/test_stream_bounds.py": 1,  # between two looks
         "web/test_killed.py": 5,
     }

@@ -141,7 +141,7 @@ class Mechanism(Protocol):
 
     @property
     def noise_in_state(self) -> bool:
-        """Whether the state holds noise that is still to be used: then a copy of a log begins anew."""
+        """Whether the state holds noise that is still to be used: then a copy of a log restarts."""
 
     def describe(self) -> dict[str, Any]:
         """The configuration, exactly, as JSON."""

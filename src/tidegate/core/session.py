@@ -72,7 +72,7 @@ MISMATCH = (
     "amend it, or choose another path."
 )
 COPIED = "this log is a copy; open it with the configuration that it has before it is amended."
-COPIED_FOR_GOOD = "this log is a copy, and at user level noise cannot begin anew; continue the original."
+COPIED_FOR_GOOD = "this log is a copy, and at user level it cannot restart; continue the original."
 FLOAT = np.dtype(np.float64)
 FRESH = Status.FRESH  # named once: to look it up takes as long as a call
 TABLE_FIELDS = 4  # scope, first step, steps, released arrays

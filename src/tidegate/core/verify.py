@@ -338,7 +338,7 @@ class Reader:
             account.apply_event(int(units[0]))
 
     def _read_restart(self, row: Row) -> None:
-        """Until when each query is silent now; those that begin anew have no spans any more."""
+        """Until when each query is silent now; those that restart have no spans any more."""
         found = arrays.decode(row.charges)
         if len(found) != 1 or found[0].dtype != np.int64 or found[0].shape != (len(self.book.alive),):
             raise Damaged("the restart does not name a step for each query")

@@ -111,7 +111,7 @@ class Held(Learning):
         return np.asarray(np.maximum((trace[DRIFT] / count) ** 2 - trace[DIFFERENCES] / count**2, 0.0))
 
     def carry(self, trace: Values, gap: Values) -> Values:
-        """A measurement begins anew; what repeats it is off in the same way."""
+        """A measurement has an error of its own; what repeats it has the same error."""
         return np.where(gap > 0, 1.0, 0.0)
 
     def moved(self, trace: Values, gap: Values, variance: Values, confidence: float) -> Values:

@@ -43,6 +43,7 @@ SECRET_STATE = (
     "share with steps to come"
 )
 ON_GRID = "contributions were rounded to the grid before they were summed, which is no longer checked"
+BUDGETS = {"Pure": "epsilon alone", "Approximate": "epsilon and delta", "ZeroConcentrated": "rho"}
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class Mechanism(ABC):
                 "policy",
                 str(self.policy.budget),
                 f"a budget of kind {' or '.join(self.budgets)} for {name}",
-                "write epsilon alone, or choose a mechanism that can use the other budget",
+                f"write {' or '.join(BUDGETS[kind] for kind in self.budgets)}, or choose another mechanism",
             )
         put(self, "columns", whole("columns", self.columns, most=2**31))
         grid = positive("grid", self.grid)
@@ -159,11 +160,6 @@ class Mechanism(ABC):
     def columns_independent(self) -> bool:
         """Whether copies of the columns beside each other, or of the hierarchy, are independent runs."""
         return False
-
-    @property
-    def earlier(self) -> Mechanism | None:
-        """What these arguments meant in version 0.1, where that was something else: its streams go on with it."""
-        return None
 
     @property
     def independent_period(self) -> int:
@@ -246,7 +242,7 @@ class Mechanism(ABC):
 
     @property
     def shares_noise(self) -> bool:
-        """Whether steps share noise, so that a run has a secret state that may be gone on with only once."""
+        """Whether steps share noise: then the state is secret, and one session alone may use it."""
         return False
 
     @cached_property
@@ -299,7 +295,7 @@ class Mechanism(ABC):
 
     @property
     def noise_in_state(self) -> bool:
-        """Whether the state holds noise that is still to be used: then a copy of a log begins anew."""
+        """Whether the state holds noise that is still to be used: then a copy of a log restarts."""
         return False
 
     @abstractmethod

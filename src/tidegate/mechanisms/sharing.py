@@ -9,10 +9,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import one_of
@@ -140,11 +140,6 @@ class SharingMechanism(Mechanism):
         return self.sharing is not None
 
     # what is known of the noise ----------------------------------------------------------------------------------
-
-    @property
-    def earlier(self) -> Self | None:
-        """Laplace noise, where nothing else was asked for: there was no other in version 0.1."""
-        return replace(self, noise="laplace") if self.noise == "auto" and self.shares_noise else None
 
     @property
     def columns_apart(self) -> bool:

@@ -251,7 +251,7 @@ class SharedLaw:
         return np.array(rows, dtype=np.int64).reshape(-1, 5)
 
     def _pay_run(self, numbers: Integers, steps: Integers) -> Integers:
-        """The semiorder: one span that is extended with every measurement, and begins anew after a window without any."""
+        """The semiorder: one span that is extended with every measurement, and a new one after a window without any."""
         gaps = np.diff(steps, prepend=numbers[LAST])
         begins = np.zeros(len(steps), dtype=np.bool_) if self.window is None else gaps >= self.window
         begins[0] |= numbers[ORDINAL] < 0

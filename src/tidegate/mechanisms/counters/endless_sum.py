@@ -96,7 +96,7 @@ class EndlessSum(Mechanism):
     A step's measurement is y_t = x_t + Σ_i ω_i·S_i + z_t, where S_i is the sum of earlier steps that fades by θ_i a step,
     and z_t is Gaussian noise. Estimates x̂ follow from y alone, and so do sums, as in :class:`Factorization`. The weights
     ω_i and the noise are set anew at the steps 1, 2, 3, 4, 6, 8, 12, 16, …: at step t they are nearly those of a counter
-    for t steps. The ten θ_i stay the same, so nothing begins anew, and old noise goes on cancelling.
+    for t steps. The ten θ_i stay the same, so nothing restarts, and old noise keeps cancelling.
 
     Parameters
     ----------

@@ -302,7 +302,7 @@ class SlidingWindowTree(Mechanism):
         return every_step(first, values[passed:], self._spread(own + passed, len(rows)))
 
     def _pass_over(self, state: State, first: int) -> int:
-        """How many empty steps come before `first`; where no window contains an earlier one, blocks begin anew."""
+        """How many empty steps come before `first`; where no window contains an earlier one, blocks restart."""
         passed = first - 1 - int(state.numbers[STEP])
         if state.numbers[STEP] > state.numbers[ORIGIN] and passed < self.window:
             return passed

@@ -170,12 +170,6 @@ class Blocks(Mechanism):
         return self.mechanism.shares_noise
 
     @property
-    def earlier(self) -> Blocks | None:
-        """As for the mechanism."""
-        earlier = self.mechanism.earlier
-        return None if earlier is None else Blocks(earlier)
-
-    @property
     def units(self) -> int:
         """The units of as many blocks as a window can meet."""
         return blocks_met(self.policy.steps_charged) * self.mechanism.units

@@ -361,7 +361,7 @@ def pay(constants: Any, state: Any, numbers: Any, spans: Any, choice: int, step:
             return False
         plan[GROUP_ROW], plan[GROUP_FIRST] = choice, step
         plan[LEFT], plan[PLACED] = ENDLESS, 0
-        pool[POSITION] = pool[END]  # it begins anew
+        pool[POSITION] = pool[END]  # all words are used
         return True
     charge = shares[choice, CHARGE]
     if constants.limit - plan[TOTAL] < charge:
