@@ -169,7 +169,7 @@ def test_the_explanation_lists_every_charge() -> None:
             ("a", 2, 1),
             ("a", 3, 1),
         ]
-        assert "1 unit (ε = 0.125) by a step at step 2" in str(found)
+        assert "1 unit (ε = 0.125) by each step at steps 1 to 3" in str(found)
         assert "1 charges of 'b'" in str(found)
     assert not explain_refusal(log, "a", units=1).refused
     assert explain_refusal(log, "b", step=2, units=4).fits == 5

@@ -127,7 +127,7 @@ def test_an_older_copy_with_its_own_receipt_is_no_reason_to_move_the_output(
     before = published(tmp_path)
     shutil.copy(tmp_path / "old", place)
     shutil.copy(tmp_path / "old receipt", receipt)
-    with pytest.raises(SinkError, match="(restore the newest|put back the) ledger") as refused:
+    with pytest.raises(SinkError, match=r"(restore the newest|put back the) ledger") as refused:
         release(config)
     assert "older copy" in str(refused.value)
     assert "move" not in str(refused.value).split("ledger")[0]

@@ -16,6 +16,13 @@ EXAMPLE = "Example: tidegate explain tidegate.toml"
 
 def explain(
     config: Annotated[Path, typer.Argument(help="The configuration.")],
+    refusal: Annotated[
+        bool,
+        typer.Option(
+            "--refusal",
+            help="What the last window of each query has spent, by step, and when a whole budget fits again.",
+        ),
+    ] = False,
     as_json: Machine = False,
 ) -> None:
     """Say in sentences what is published, who is protected when and how well, and what is assumed.
@@ -30,6 +37,9 @@ def explain(
     from tidegate.report.learnt import read_clips
 
     queries = read_queries(config, follow=True)
+    if refusal:
+        _refusals(queries.ledger, as_json)
+        return
     read_clips(queries)
     found = sentences(queries)
     if as_json:
@@ -38,3 +48,33 @@ def explain(
     for sentence in found:
         typer.echo(textwrap.fill(sentence, 100))
     typer.echo(following("tidegate", "check", config))
+
+
+def _refusals(ledger: str, as_json: bool) -> None:
+    """What stands against a charge of a whole budget at the next step of each query."""
+    from tidegate.pipeline.logs import LogReader
+    from tidegate.pipeline.refusal_details import explain_refusal
+
+    with LogReader(ledger) as log:
+        _, book = log.books()[-1]
+        found = [explain_refusal(log, scope.name) for scope in book.alive]
+    if as_json:
+        facts = [
+            {
+                "query": each.query,
+                "step": each.step,
+                "first": each.first,
+                "asked": each.asked,
+                "spent": each.spent,
+                "limit": each.limit,
+                "fits": each.fits,
+                "charges": [
+                    {"first": loss.first, "last": loss.last, "units": loss.units, "kind": loss.kind}
+                    for loss in each.charges
+                ],
+            }
+            for each in found
+        ]
+        typer.echo(json.dumps({"refusals": facts}, indent=2, ensure_ascii=False))
+        return
+    typer.echo("\n".join(map(str, found)))

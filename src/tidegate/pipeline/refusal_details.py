@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from tidegate.core.commit import Row
 from tidegate.core.errors import LogDamaged, steps_named, when
-from tidegate.core.log import Log
 from tidegate.core.session import Session
 from tidegate.core.verify import Reader, verify
 from tidegate.errors import InvalidParameter
 from tidegate.exact import show, whole
 from tidegate.pipeline.charge_export import Loss, losses
+
+
+class HasRows(Protocol):
+    """A log, or what reads one."""
+
+    def rows(self) -> Iterable[Row]:
+        """All rows, in order."""
 
 
 class Explanation(NamedTuple):
@@ -69,7 +77,7 @@ class Explanation(NamedTuple):
         lines = [
             f"{name}step {self.step}: a charge of {self._worth(self.asked)} {verdict}.",
             f"The window is {steps_named(self.first, self.step)}. It has spent {self._worth(self.spent)}{allowed}.",
-            *(f"  {self._worth(each.units)} by a {each.kind} at {_where(each)}" for each in self.charges),
+            *(f"  {line}" for line in self._charged()),
         ]
         if self.others:
             names = ", ".join(repr(name) for name in sorted({each.query for each in self.others}))
@@ -84,9 +92,35 @@ class Explanation(NamedTuple):
             lines.append(f"{later[0].upper()}{later[1:]}.")
         return "\n".join(lines)
 
+    def _charged(self) -> Iterator[str]:
+        """The charges, one line for those of steps that follow each other and cost the same."""
+        run: list[Loss] = []
+        for each in self.charges:
+            if run and not _continues(run[-1], each):
+                yield self._line(run)
+                run = []
+            run.append(each)
+        if run:
+            yield self._line(run)
+
+    def _line(self, run: list[Loss]) -> str:
+        first, last = run[0], run[-1]
+        if first is last:
+            return f"{self._worth(first.units)} by a {first.kind} at {_where(first)}"
+        part = "" if first.part is None else f" in column group {first.part}"
+        return (
+            f"{self._worth(first.units)} by each {first.kind} at {steps_named(first.first, last.last)}{part}"
+        )
+
     def _worth(self, units: int) -> str:
         counted = f"{units} unit{'' if units == 1 else 's'}"
         return counted if self.unit is None else f"{counted} ({self.kind} = {show(self.unit * units)})"
+
+
+def _continues(before: Loss, loss: Loss) -> bool:
+    """Whether a charge of one step is the one before it, a step later."""
+    alike = (before.kind, before.units, before.part) == (loss.kind, loss.units, loss.part)
+    return alike and before.first == before.last and loss.first == loss.last == before.last + 1
 
 
 def _where(loss: Loss) -> str:
@@ -95,7 +129,7 @@ def _where(loss: Loss) -> str:
 
 
 def explain_refusal(
-    source: Session | Log, query: str = "", *, units: int | None = None, step: int | None = None
+    source: Session | HasRows, query: str = "", *, units: int | None = None, step: int | None = None
 ) -> Explanation:
     """All that stands against a charge: the window, the charges in it, and when enough budget returns.
 
@@ -119,9 +153,7 @@ def explain_refusal(
     >>> print(explain_refusal(session, units=2))
     step 4: a charge of 2 units (ε = 0.5) is refused.
     The window is steps 1 to 4. It has spent 3 units (ε = 0.75) of 4.
-      1 unit (ε = 0.25) by a step at step 1
-      1 unit (ε = 0.25) by a step at step 2
-      1 unit (ε = 0.25) by a step at step 3
+      1 unit (ε = 0.25) by each step at steps 1 to 3
     Wait until step 5: there it fits, if nothing else is charged before.
     """
     rows = list((source._log if isinstance(source, Session) else source).rows())
