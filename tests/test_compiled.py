@@ -49,7 +49,7 @@ def callee(tmp_path: Path) -> Path:
         (package / name).mkdir(parents=True)
         (package / name / "__init__.py").touch()
     (package / "__init__.py").touch()
-    for name in ("compiled.py", "light_compiler.py"):
+    for name in ("compiled.py", "light_compiler.py", "first_use.py"):
         text = (compiled.PACKAGE / name).read_text(encoding="utf-8")
         (package / name).write_text(text.replace("from tidegate", "from fake"), encoding="utf-8")
     callee = package / "one" / "kernels.py"
@@ -261,3 +261,24 @@ def test_a_start_leaves_the_collector_as_it_was(frozen: bool) -> None:
         "assert before or len(gc.get_objects(2)) > 50_000"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_who_listens_hears_what_is_compiled(tmp_path: Path) -> None:
+    """The number of the kernel and how many are usual, then that it is done; nothing of what is on the disk."""
+    code = (
+        "import numpy as np\n"
+        "from tidegate.core.values import copy_values\n"
+        "from tidegate.first_use import telling\n"
+        "heard = []\n"
+        "with telling(heard.append):\n"
+        "    copy_values(np.arange(3), np.empty(3, dtype=np.int64))\n"
+        "print([words for words in heard if words])\n"
+    )
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
+        )
+        for _ in range(2)
+    ]
+    assert [each.stdout for each in said] == ["['compiling, first use only (1 of 25)']\n", "[]\n"]

@@ -27,6 +27,13 @@ CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 PLACE = re.compile(r"\{[^{}]*\}")  # what an f-string fills in is code
 PROSE = (tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING))
 MANNERED = re.compile(rf"\b({'|'.join(map(re.escape, WORDS['mannered']))})\b", re.IGNORECASE)
+DIALECT = re.compile(rf"\b({'|'.join(map(re.escape, WORDS['dialect']))})\b", re.IGNORECASE)
+FOLDERS = ("concepts", "howto", "operating", "mechanisms", "internals", "reference")
+READ = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").glob("*.md"),
+    *(page for folder in FOLDERS for page in (ROOT / "docs" / folder).glob("**/*.md")),
+]
 # the first pages that somebody reads: no sentence is longer than this
 FIRST = (
     "README.md",
@@ -62,6 +69,17 @@ def test_words_are_plain(kind: str) -> None:
         for path in files
         for line, text in prose(path)
         for word in MANNERED.findall(text)
+    ]
+    assert found == []
+
+
+def test_pages_use_the_words_of_the_field() -> None:
+    """tests/words.toml says what to write in place of each."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {word}: {WORDS['dialect'][word.lower()]}"
+        for path in READ
+        for line, text in prose(path)
+        for word in DIALECT.findall(text)
     ]
     assert found == []
 

@@ -21,6 +21,7 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from tidegate import first_use
 from tidegate.light_compiler import Cache, Called, Entry, numba
 
 PACKAGE = Path(__file__).parent
@@ -144,6 +145,8 @@ def _uninterrupted(work: Callable[..., Any]) -> Callable[..., Any]:
                 outcome.set_result(result)
             except BaseException as error:  # for whoever waits
                 outcome.set_exception(error)
+            finally:
+                first_use.end()
 
         _start(compile_apart)
         raised: BaseException | None = None

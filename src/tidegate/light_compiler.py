@@ -20,6 +20,8 @@ from itertools import count
 from pickle import UnpicklingError
 from typing import Any
 
+from tidegate import first_use
+
 ENVIRONMENT = "_ZN08NumbaEnv"  # how names of what functions keep for exceptions begin
 STAGES = (  # of making machine code, as this version of Numba calls them
     "_optimize_functions",
@@ -156,6 +158,10 @@ class Entry(_Numbered):
     """How a kernel is compiled that Python calls."""
 
     library = _Optimised
+
+    def __init__(self, *arguments: Any) -> None:
+        first_use.begin()
+        super().__init__(*arguments)
 
 
 class _Locator(caching.UserProvidedCacheLocator):  # type: ignore[misc]

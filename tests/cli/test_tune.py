@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from tidegate.cli import main
+from tidegate.cli.tune import measured
 from tidegate.config import parse_config, read_config
-from tidegate.config.tuning import read_traits, set_key, tuning
+from tidegate.config.queries import read_queries
+from tidegate.config.tuning import read_traits, set_key, shapes, tuning
 from tidegate.core.commit import OPENED, PUSHED
 from tidegate.ingest.tuning import ladder
 from tidegate.pipeline.logs import rows_of
@@ -217,3 +219,59 @@ def test_keys_are_set_where_they_stand(tmp_path: Path) -> None:
     config = parse_config(text, tmp_path / "tidegate.toml")
     assert (config.query.clip, config.query.most, config.about.chosen) == ((0, 7), 4, "x")
     assert ladder(0.01, 3)[0] == 0.01
+
+
+def several(folder: Path) -> Path:
+    """The shop with two statistics, and how many values are clipped."""
+    file = shop(folder)
+    text = file.read_text()
+    before, _, after = text.partition("[query]")
+    after = after[after.index("[protect]") :]
+    queries = """[[query]]
+name = "visits"
+aggregate = "count"
+
+[[query]]
+name = "spent"  # of each receipt
+aggregate = "sum"
+clip = ["0", "100"]
+grid = "0.01"
+
+[[query]]
+name = "clipped"
+aggregate = "histogram"
+edges = ["0", "100"]
+outside = "other"
+
+"""
+    file.write_text(before.replace('column = "place"\n', "") + queries + after)
+    return file
+
+
+def test_several_queries_are_chosen_from_one_look(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One charge, with noise for a unit that is in every histogram; what counts clipped values follows the clip."""
+    file = several(tmp_path)
+    parts = shapes(read_queries(file), 1e6)
+    assert [len(each.histograms) for each in parts] == [2, 4, 0]
+    mechanism, released, again = measured(parts, "1", 1e6)
+    assert (mechanism.policy.max_change, again, len(released)) == (6, False, mechanism.columns)
+    rows = list(rows_of(file.with_suffix(".tuned.ledger")))
+    assert [row.kind for row in rows if row.kind != OPENED] == [PUSHED]
+    assert main(["tune", str(file), "--epsilon", "1", "--write"]) == 0
+    said = capsys.readouterr().out
+    assert len(said.splitlines()) <= 12
+    assert "nothing more was spent" in said
+    found = tomllib.loads(file.read_text())
+    visits, spent, clipped = found["query"]
+    assert (visits["name"], visits["most"], spent["most"]) == ("visits", 3, 3)
+    assert spent["clip"] == clipped["edges"] == ["0", "50"]
+    assert "# of each receipt" in file.read_text()
+    assert {each.name for each in read_queries(file).parts} == {"visits", "spent", "clipped"}
+
+
+def test_several_queries_need_a_file(tmp_path: Path) -> None:
+    """Each reads the whole input, which standard input gives once; nothing is charged."""
+    file = several(tmp_path)
+    file.write_text(file.read_text().replace(f'"{tmp_path}/events.csv"', '"-"'))
+    assert main(["tune", str(file)]) == 2
+    assert not file.with_suffix(".tuned.ledger").exists()

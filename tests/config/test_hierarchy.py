@@ -103,7 +103,7 @@ name = "Uniform"
         [0, 0, 0],
     ]
     listed = given_text.replace("fill =", 'columns = ["France", "north", "south"]\nfill =')
-    with pytest.raises(ConfigError, match="whoever is in a child changes both"):
+    with pytest.raises(ConfigError, match="a unit in a child changes both"):
         parse_config(listed, tmp_path / "tidegate.toml")
 
 

@@ -127,7 +127,7 @@ def test_a_replica_that_is_behind_is_refused(
     with pytest.raises(LogIsOlder, match=r"does not have commit 2, .* up to step 9: it is an older copy"):
         release(stream(replica, 12))
     assert main(["ledger", "verify", address(replica), "--head", str(tmp_path / "out.csv.receipt")]) == 1
-    assert "has forgotten what was spent" in capsys.readouterr().out
+    assert "lacks charges" in capsys.readouterr().out
     assert (tmp_path / "out.csv").read_bytes() == before
     replica.stop()
     primary.start()  # the old primary is the newest copy, and continues

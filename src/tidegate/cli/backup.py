@@ -70,7 +70,7 @@ def restore(
     ] = None,
     as_json: Machine = False,
 ) -> None:
-    """Put a copy in the place of a lost ledger, if it has forgotten nothing that was released.
+    """Put a copy in the place of a lost ledger, if it has the charges of everything that was released.
 
     Every charge is recomputed, and the copy is compared with heads that were kept outside. One that is older than a head
     is refused: whoever continued it would spend the same budget twice.

@@ -81,7 +81,7 @@ def run_demo(out: Path, weeks: int, epsilon: str, window: int, *, quiet: bool) -
         everywhere = replace(hourly, most=columns).count(events.units, events.columns, events.times)
         watch.stop("bounding")
 
-        begin("compiling the noise (first time only)")
+        begin("trying the mechanisms on zeros")
         mechanism = choose(
             policy, columns, Fraction(1), "refuse", Fraction(events.length), None, nonnegative=True
         )

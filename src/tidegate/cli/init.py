@@ -59,7 +59,7 @@ def init(
         bool,
         typer.Option(
             "--each-record",
-            help="Every record is a unit of its own; whoever has several is not protected as one.",
+            help="Every record is a unit of its own; a person with several records is not protected as one.",
         ),
     ] = False,
     column: Annotated[str | None, typer.Option(help="The column of the category.")] = None,

@@ -60,8 +60,8 @@ def verify(
     head: Annotated[
         list[str] | None,
         typer.Option(
-            help="A head kept outside: a receipt, a published head, or what `ledger head` printed. A ledger that does "
-            "not have that commit has forgotten something."
+            help="A head kept outside: a receipt, a published head, or what `ledger head` printed. A ledger "
+            "without that commit is an older copy."
         ),
     ] = None,
     archive: Annotated[

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tidegate.cli.tables import facts_table, gauge, plain_table
+from tidegate.first_use import telling
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -56,6 +57,7 @@ class View(LineView):
         self.config, self.title = config, title
         self.live = live
         self.words = "starting"
+        self.compiling = ""
         self.wait = ""
         self.step: int | None = None  # the last one that was committed; None before the stream is open
         self.pipeline: Pipeline | None = None
@@ -70,6 +72,10 @@ class View(LineView):
     def stage(self, words: str) -> None:
         """What is being done."""
         self.words = words
+
+    def compile(self, words: str) -> None:
+        """A kernel is compiled; no words: it is done."""
+        self.compiling = words
 
     def begin(self, pipeline: Pipeline, query: str) -> None:
         """The stream is open."""
@@ -140,7 +146,8 @@ class View(LineView):
             + (f" of {total:,}" if total else "")
             + (f"   {pace:,.1f}/s" if step > self.first else "")
         )
-        facts.add_row("Steps", words + (f"   {self.words} …" if self.words else ""))
+        doing = self.compiling or self.words
+        facts.add_row("Steps", words + (f"   {doing} …" if doing else ""))
         if self.step is not None:
             facts.add_row("Window", self._gauge())
         if self.live and self.lag is not None:
@@ -262,5 +269,7 @@ def observing(queries: Queries, *, live: bool, quiet: bool) -> Iterator[Observer
         config.name: View(config, live=live, title=config.name if queries.listed else "tidegate")
         for config in queries.parts
     }
-    with Live(Group(*views.values()), console=console, refresh_per_second=8, transient=True):
-        yield Observers(views)
+    observers = Observers(views)
+    view = Live(Group(*views.values()), console=console, refresh_per_second=8, transient=True)
+    with view, telling(observers.first.compile):
+        yield observers

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
+from tidegate.first_use import telling
+
 
 def following(*words: object) -> str:
     """The command that comes next, as it can be pasted into a shell.
@@ -74,5 +76,12 @@ def stages(total: int, *, quiet: bool = False, lines: bool = False) -> Iterator[
             f"{next(begun) + 1}/{total} {description}", file=sys.stderr, flush=True
         )
         return
-    with bar(total, quiet=quiet) as show:
-        yield lambda description: show(description, next(begun))
+    at, words = 0, "starting"
+
+    def begin(description: str) -> None:
+        nonlocal at, words
+        at, words = next(begun), description
+        show(words, at)
+
+    with bar(total, quiet=quiet) as show, telling(lambda compiling: show(compiling or words, at)):
+        yield begin

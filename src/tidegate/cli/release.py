@@ -34,7 +34,7 @@ EXAMPLE = "Example: tidegate release tidegate.toml --report report.html"
 def release(
     config: Annotated[Path, typer.Argument(help="The configuration, as `tidegate init` writes it.")],
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on as events arrive; steps close by the public clock.")
+        bool, typer.Option("--follow", help="Continue as events arrive; steps close by the public clock.")
     ] = False,
     until: Annotated[
         str | None,

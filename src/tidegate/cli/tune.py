@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -17,14 +18,17 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tidegate.config import Config
+    from tidegate.config.tuning import Shape
     from tidegate.mechanisms import Uniform
+    from tidegate.policy import Policy
 
 EXAMPLE = "Example: tidegate tune tidegate.toml --epsilon 1/10 --write"
 
 
 def tune(
-    config: Annotated[Path, typer.Argument(help="The configuration, of one query of events in a file.")],
+    config: Annotated[
+        Path, typer.Argument(help="The configuration, with one or several queries of events in a file.")
+    ],
     epsilon: Annotated[
         str, typer.Option(help="What the choice may cost each unit, exact; on top of what the stream costs.")
     ] = "1/10",
@@ -39,14 +43,15 @@ def tune(
 ) -> None:
     """Choose most, clip, edges and level from the data under differential privacy, and write the lines.
 
-    Every unit is counted once in a histogram of each parameter, with noise; the choice is made from the noisy histograms.
+    Every unit is counted once in a histogram of each parameter of each query, with noise; the choice is made from the
+    noisy histograms.
     The whole input is looked at, so each unit loses ε once, whatever the window of the stream is: in every window ε adds
     to what the stream costs. The charge is committed to a log of its own, beside the configuration, before anything is
     shown. Asked again with the same ε and largest value, the command chooses from what was released then, which is free;
     a second look at the data is refused. `tidegate preview` chooses nothing and is free.
     """
-    from tidegate.config import parse_config, read_config
-    from tidegate.config.tuning import check_writable, choose, facts, log_of, shape
+    from tidegate.config.queries import parse_queries, read_queries
+    from tidegate.config.tuning import check_writable, choose_all, facts, log_of, shapes
     from tidegate.errors import InvalidParameter, TidegateError
     from tidegate.exact import show
 
@@ -56,16 +61,16 @@ def tune(
         raise InvalidParameter(
             "largest", largest, "above 0 and below 1e15", "write for example --largest 500"
         )
-    settings = read_config(config)
-    log, histograms = log_of(settings), shape(settings, largest)
+    settings = read_queries(config)
+    log, parts = log_of(settings.first), shapes(settings, largest)
     if write:
-        check_writable(settings, histograms)  # before anything is charged
-    mechanism, released, again = measured(settings, histograms, epsilon, largest)
-    tuned = choose(settings, histograms, released, mechanism, keep)
+        check_writable(parts)  # before anything is charged
+    mechanism, released, again = measured(parts, epsilon, largest)
+    tuned = choose_all(parts, released, mechanism, keep)
     if write:
         try:
             changed = tuned.written_into(config.read_text(encoding="utf-8"))
-            parse_config(changed, config)  # refuses what `release` would refuse
+            parse_queries(changed, config)  # refuses what `release` would refuse
             config.write_text(changed, encoding="utf-8")
         except (TidegateError, OSError):
             typer.echo(tuned.text(), err=as_json)  # which were paid for
@@ -75,7 +80,7 @@ def tune(
             json.dumps(
                 {
                     **facts(tuned),
-                    "together": together(settings, tuned.epsilon),
+                    "together": together(settings.policy, tuned.epsilon),
                     "again": again,
                     "written": write,
                     "ledger": str(log),
@@ -85,25 +90,26 @@ def tune(
             )
         )
         return
-    typer.echo(tuned.text())
+    typer.echo(
+        tuned.brief() if write and settings.listed else tuned.text()
+    )  # what is in the file is not to be pasted
     price = f"about {tuned.units:,.0f} units, each of which lost ε = {show(tuned.epsilon)} by it"
     if again:
         typer.echo(f"\nChosen from what was released earlier of {price}; nothing more was spent.")
     else:
         typer.echo(f"\nChosen from {price}; the log is {log}.")
-        typer.echo(f"In one window a unit loses at most {together(settings, tuned.epsilon)}.")
+        typer.echo(f"In one window a unit loses at most {together(settings.policy, tuned.epsilon)}.")
     if write:
         typer.echo(f"The lines are in {config}.\n{release_of(config)}")
     else:
         typer.echo(f"Put them into {config}, or run the same command with --write, which costs nothing more.")
 
 
-def together(config: Config, epsilon: Fraction) -> str:
+def together(policy: Policy, epsilon: Fraction) -> str:
     """What tuning and stream cost in one window."""
     from tidegate.exact import show
     from tidegate.report.wording import budget_in_words
 
-    policy = config.policy
     if policy.epsilon is None:
         return f"{budget_in_words(policy.budget)} by the stream and ε = {show(epsilon)} by tuning"
     whole = budget_in_words(replace(policy, epsilon=Fraction(policy.epsilon) + epsilon).budget)
@@ -111,7 +117,7 @@ def together(config: Config, epsilon: Fraction) -> str:
 
 
 def measured(
-    config: Config, histograms: dict[str, tuple[float, ...]], epsilon: str, largest: float
+    parts: Sequence[Shape], epsilon: str, largest: float
 ) -> tuple[Uniform, npt.NDArray[np.float64], bool]:
     """The noisy histograms: of the data for a price, or as they were released before, for nothing."""
     from tidegate.config.tuning import cell_names, log_of, tuning
@@ -120,11 +126,13 @@ def measured(
     from tidegate.errors import InvalidInput
     from tidegate.pipeline.logs import refuse_earlier
 
-    path, names = log_of(config), cell_names(config, histograms)
-    mechanism = tuning(len(names), epsilon, len(histograms), config.policy.adjacency)
+    config = parts[0].config
+    path, names = log_of(config), cell_names(parts)
+    histograms = sum(len(each.histograms) for each in parts)  # a unit changes one cell of each
+    mechanism = tuning(len(names), epsilon, histograms, config.policy.adjacency)
     refuse_earlier(path)
     counted = (
-        None if path.exists() else read_cells(config, largest)
+        None if path.exists() else read_cells(parts, largest)
     )  # what cannot be read leaves no log behind
     try:
         session = Session(mechanism, path, about={"": names})
@@ -137,7 +145,7 @@ def measured(
     with session:
         again = session.step > 0
         if not again:
-            session.push(read_cells(config, largest) if counted is None else counted)
+            session.push(read_cells(parts, largest) if counted is None else counted)
         for releases in session.releases():
             return mechanism, releases.values[0], again
     raise InvalidInput(
@@ -146,10 +154,11 @@ def measured(
     )
 
 
-def read_cells(config: Config, largest: float) -> npt.NDArray[np.int64]:
+def read_cells(parts: Sequence[Shape], largest: float) -> npt.NDArray[np.int64]:
     """The cells of all histograms, which are no release."""
     import numpy as np
 
     from tidegate.config.tuning import read_traits
 
-    return np.concatenate([trait.cells() for trait in read_traits(config, largest)])
+    looked = [each.config for each in parts if each.histograms]
+    return np.concatenate([trait.cells() for each in looked for trait in read_traits(each, largest)])

@@ -214,9 +214,9 @@ class QueryKeys:
         default=None,
     )
     levels: str = key(
-        "What is measured of a hierarchy: leaves, of which parents are the sums; all nodes, with as much more noise as "
-        "there are levels, from which the best sums follow; auto: what has the smaller errors, level by level. "
-        "HierarchicalPeGaSus and HierarchicalOptStream measure in their own way.",
+        "What is measured of a hierarchy. leaves: parents are their sums. all: every node, with as many times the noise "
+        "as there are levels; the nearest consistent sums are released. auto: the one with the smaller errors, level by "
+        "level. HierarchicalPeGaSus and HierarchicalOptStream measure in their own way.",
         default="auto",
         choices=("auto", "leaves", "all"),
     )
@@ -227,8 +227,8 @@ class QueryKeys:
     )
     over: int | str | None = key(
         "For distinct: a unit counts at a step if it was seen in the last so many steps, or in such a duration: daily, "
-        "weekly or monthly active users at every step. What a unit does within a window then changes that many steps "
-        "more, less one, and the account's window is as much longer; window in [protect] stays what is protected.",
+        "weekly or monthly active users at every step. A unit then changes over − 1 more steps, so the account's "
+        "window is over − 1 steps longer. What is protected stays window in [protect].",
         kind="duration",
         default=None,
     )
@@ -286,8 +286,8 @@ class QueryKeys:
         choices=("long", "wide"),
     )
     fill: str | int | None = key(
-        'What becomes of a missing reading of given input. "missing": its cell is released as missing, which assumes '
-        'that it may be known which readings there are. "zero" or a public constant: that stands for it, and '
+        'How a missing reading of given input is filled. "missing": its cell is released as missing, which assumes '
+        'that it is public which readings there are. "zero" or a public constant: that number replaces it, and '
         "nothing is assumed. Without this key a missing reading is refused.",
         kind="exact",
         default=None,
@@ -432,9 +432,9 @@ class SinkKeys:
         choices=("wide", "long"),
     )
     revisions: str = key(
-        "Of a mechanism that releases steps again when it knows more about them: newest writes one row a step, the last "
-        "word on it, when a finite input has ended; all appends a row for every release. auto: newest where the input "
-        "is finite, all where it is followed. The ledger's database keeps all.",
+        "For a mechanism that releases steps again when it knows more. newest: one row per step, its latest release, "
+        "written when a finite input has ended. all: a row for every release. auto: newest where the input "
+        "is finite, all where it is followed. The log has all.",
         default="auto",
         choices=("auto", "newest", "all"),
     )
@@ -528,12 +528,12 @@ class RunKeys:
     """How a stream is run and watched. Nothing here changes a number, and everything may change at any start."""
 
     status: str | None = key(
-        "A file that says every second where the stream stands, as JSON: last step, lag, budget, what sinks lack, "
-        "whether the source is connected. Nothing in it comes from the data.",
+        "A file with the state of the stream as JSON, written every second: last step, lag, budget, releases that "
+        "sinks lack, whether the source is connected. Nothing in it comes from the data.",
         default=None,
     )
     log: str = key(
-        "What is written to stderr where nobody looks: sentences, or one JSON object for each event.",
+        "What is written to stderr when it is no terminal: sentences, or one JSON object per event.",
         default="text",
         choices=("text", "json"),
     )
@@ -571,7 +571,7 @@ class AnswerKeys:
     columns: tuple[str, ...] = key("Which columns it is about; all by default.", kind="texts", default=())
     window: int | str | None = key(
         'So many steps, or a duration that they divide; for kind window also "calendar day", "calendar week" or '
-        '"calendar month". For jump: how far back lies what is compared with; by default the step before.',
+        '"calendar month". For jump: how many steps lie between the values that are compared; by default one.',
         kind="duration",
         default=None,
     )

@@ -3,28 +3,51 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.config.config import Config
+from tidegate.config.queries import Queries
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import ExactLike, show
-from tidegate.ingest.columns import Intervals
+from tidegate.ingest.columns import OTHER, Intervals
 from tidegate.ingest.tuning import Trait, cells, traits
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.policy import User
 
 FEWEST = 20  # units, in multiples of the noise: with fewer the histogram says nothing
 SURE = 6  # from so many times the noise on, a cell is not empty
+
+
+class Shape(NamedTuple):
+    """What is looked at for one query.
+
+    Attributes
+    ----------
+    config
+        The query.
+    section
+        Where its keys are: ``query``, or ``[query] 2`` for the third ``[[query]]``.
+    histograms
+        The public ends of the cells of each of its histograms.
+    clipped_by
+        The query whose clip are its edges; None of any other.
+    """
+
+    config: Config
+    section: str
+    histograms: dict[str, tuple[float, ...]]
+    clipped_by: str | None
 
 
 @dataclass(frozen=True)
@@ -34,7 +57,8 @@ class Tuned:
     Attributes
     ----------
     lines
-        The keys of the configuration by section, as they are written.
+        The keys of the configuration by section, as they are written; the section of the third ``[[query]]`` is
+        ``[query] 2``.
     units
         About how many units there are, from the same noisy histogram.
     epsilon
@@ -48,10 +72,21 @@ class Tuned:
     def text(self) -> str:
         """The lines as they are in a file."""
         sections = [
-            "\n".join([f"[{section}]", *(f"{name} = {value}" for name, value in keys.items())])
+            "\n".join(
+                [f"[{section.partition(' ')[0]}]", *(f"{name} = {value}" for name, value in keys.items())]
+            )
             for section, keys in self.lines.items()
         ]
         return "\n\n".join(sections)
+
+    def brief(self) -> str:
+        """A line for each section."""
+        found = []
+        for section, keys in self.lines.items():
+            own = dict(keys)
+            title = own.pop("name", f"[{section}]").strip('"')
+            found.append(f"{title}: " + ", ".join(f"{name} = {value}" for name, value in own.items()))
+        return "\n".join(found)
 
     def written_into(self, text: str) -> str:
         """A configuration with these lines."""
@@ -75,8 +110,41 @@ def tuning(columns: int, epsilon: ExactLike, parts: int, adjacency: str = "add-r
     return Uniform(policy, columns=columns, noise="laplace")
 
 
+def shapes(queries: Queries, largest: float) -> list[Shape]:
+    """The queries that can be tuned, and the histograms of each; one of which nothing can be tuned is refused.
+
+    One that counts the values outside of another's clip has its edges from there, and is not looked at.
+    """
+    if any(part.edition for part in queries.parts):
+        raise InvalidInput(
+            "a step is released several times, in [editions]; drop that section, tune, and put it back."
+        )
+    location = queries.first.source.location
+    if len(queries.parts) > 1 and (location == "-" or "://" in location):
+        raise InvalidInput("each of several queries looks at the whole input; put it into a file.")
+    found = []
+    for place, part in enumerate(queries.parts):
+        of = _clipped_by(part, queries.parts)
+        section = f"[query] {place}" if queries.listed else "query"
+        found.append(Shape(part, section, shape(part, largest) if of is None else {}, of))
+    return found
+
+
+def _clipped_by(config: Config, parts: Sequence[Config]) -> str | None:
+    """The query whose clip are the edges of this one, which counts what is outside; None of any other."""
+    columns = config.query.columns
+    if not isinstance(columns, Intervals) or columns.outside != OTHER:
+        return None
+    edges = [Fraction(str(edge)) for edge in columns.edges]
+    for part in parts:
+        clip = part.query_keys.clip or ()
+        if part.schema.value == config.schema.value and [Fraction(str(end)) for end in clip] == edges:
+            return part.name
+    return None
+
+
 def shape(config: Config, largest: float) -> dict[str, tuple[float, ...]]:
-    """The histograms of a tuning and the ends of their cells; a query of which nothing can be tuned is refused."""
+    """The histograms of a query and the ends of their cells; one of which nothing can be tuned is refused."""
     if config.query.aggregate == "given":
         raise InvalidInput(
             "the input is already aggregated, so that no unit can be seen; there is nothing to tune."
@@ -93,17 +161,62 @@ def shape(config: Config, largest: float) -> dict[str, tuple[float, ...]]:
     return cells(config.schema, config.query, largest)
 
 
-def cell_names(config: Config, histograms: Mapping[str, tuple[float, ...]]) -> list[str]:
-    """What the log of a tuning calls its cells, so that it answers for this statistic and no other."""
+def cell_names(shapes: Sequence[Shape]) -> list[str]:
+    """What the log of a tuning calls its cells, so that it answers for these statistics and no others."""
+    return [name for each in shapes for name in _cell_names(each)]
+
+
+def _cell_names(part: Shape) -> list[str]:
+    config = part.config
     place = hashlib.sha256(config.source.location.encode()).hexdigest()[:8]  # an address may have a password
-    counted = f"{config.query.aggregate} by {config.schema.unit or 'record'} of {place}"
-    return [f"{counted}: {name} to {end:.10g}" for name, ends in histograms.items() for end in ends]
+    of = f"{config.name}: " if part.section != "query" else ""
+    counted = f"{of}{config.query.aggregate} by {config.schema.unit or 'record'} of {place}"
+    return [f"{counted}: {name} to {end:.10g}" for name, ends in part.histograms.items() for end in ends]
 
 
 def read_traits(config: Config, largest: float) -> list[Trait]:
     """What is looked at of each unit of a configuration's input."""
     with config.open(follow=False).source as source:
         return traits(source, config.schema, config.steps, config.query, largest)
+
+
+def choose_all(
+    shapes: Sequence[Shape], released: npt.NDArray[np.float64], noise: Uniform, keep: float
+) -> Tuned:
+    """Parameters of all queries from the released histograms alone, which stand one after the other."""
+    lines: dict[str, dict[str, str]] = {}
+    clips: dict[str, dict[str, str]] = {}
+    error = float(noise.noise_error or 0.0)
+    units, start = 0.0, 0
+    for each in shapes:
+        if each.clipped_by is None:
+            count = sum(map(len, each.histograms.values()))
+            row = released[start : start + count]
+            found = choose(each.config, each.histograms, row, noise, keep)
+            start, units = start + count, max(units, found.units)
+            query = dict(found.lines["query"])
+            if each.section == "query":
+                lines |= {name: keys for name, keys in found.lines.items() if name != "about"}
+            else:  # each query has a level of its own
+                named = {"name": json.dumps(each.config.name)}
+                lines[each.section] = {**named, **query, **found.lines.get("mechanism", {})}
+            if "clip" in query:
+                clips[each.config.name] = {"edges": query["clip"]}
+                if "level" in lines[each.section]:
+                    first = len(each.histograms["most"])  # the histogram before that of totals
+                    totals = np.array(each.histograms["total"])
+                    many = records(each.config, totals, row[first : first + len(totals)], error)
+                    clips[each.config.name]["level"] = str(rough(many / 2))  # two columns
+    for each in shapes:
+        if each.clipped_by is not None:
+            lines[each.section] = {"name": json.dumps(each.config.name), **clips[each.clipped_by]}
+    levels = [keys for section, keys in lines.items() if section.startswith("[")]
+    if not all("level" in keys for keys in levels):  # shares follow from levels of all queries, or of none
+        for keys in levels:
+            keys.pop("level", None)
+    cost = Fraction(noise.policy.epsilon or 0)
+    lines["about"] = {"chosen": f'"tuned with ε = {show(cost)}"'}
+    return Tuned(lines, units, cost)
 
 
 def choose(
@@ -157,15 +270,22 @@ def choose(
         and config.steps.count is not None
         and config.query.aggregate != "mean"
     ):
-        totals, counts = noisy["total"]
-        sure = counts > SURE * error
-        mean = float(np.sum(0.75 * totals[sure] * counts[sure])) / (config.steps.count * config.query.width)
+        mean = records(config, *noisy["total"], error)
         if "high" in noisy:
             mean *= quantile(*noisy["high"], 0.5, error)
         lines["mechanism"] = {"level": str(rough(mean))}
     cost = Fraction(noise.policy.epsilon or 0)
     lines["about"] = {"chosen": f'"tuned with ε = {show(cost)}"'}
     return Tuned(lines, units, cost)
+
+
+def records(
+    config: Config, totals: npt.NDArray[np.float64], counts: npt.NDArray[np.float64], error: float
+) -> float:
+    """About how many records a column has in a step, from the histogram of how many a unit has in all."""
+    sure = counts > SURE * error
+    assert config.steps.count is not None
+    return float(np.sum(0.75 * totals[sure] * counts[sure])) / (config.steps.count * config.query.width)
 
 
 def quantile(
@@ -219,7 +339,9 @@ def set_key(text: str, section: str, name: str, value: str) -> str:
     most = 3  # first
     [sink]
     """
-    header = re.search(rf"^\[{section}\][^\n]*$", text, re.MULTILINE)
+    title, _, place = section.partition(" ")
+    headers = list(re.finditer(rf"^{re.escape(f'[{title}]')}[^\n]*$", text, re.MULTILINE))
+    header = headers[int(place or 0)] if len(headers) > int(place or 0) else None
     if header is None:
         return f"{text.rstrip()}\n\n[{section}]\n{name} = {value}\n"
     end = re.compile(r"^\[", re.MULTILINE).search(text, header.end())
@@ -234,19 +356,26 @@ def set_key(text: str, section: str, name: str, value: str) -> str:
     return text[: header.end()] + body + (text[end.start() :] if end else "")
 
 
-def check_writable(config: Config, histograms: Mapping[str, tuple[float, ...]]) -> None:
+def check_writable(shapes: Sequence[Shape]) -> None:
     """Refuse a configuration into which what may be chosen cannot be written, because a section is written otherwise."""
+    config = shapes[0].config
     text = config.path.read_text(encoding="utf-8")
-    wanted = [("query", "most")] if config.schema.unit is not None else []
-    wanted += [("query", "clip")] if "high" in histograms else []
-    wanted += [("query", "edges")] if "edges" in histograms else []
-    wanted += [("mechanism", "level")] if config.mechanism_keys.name == "auto" else []
-    for section, name in (*wanted, ("about", "chosen")):
+    wanted = [("about", "chosen")]
+    for each in shapes:
+        part, listed = each.config, each.section != "query"
+        names = ["most"] if part.schema.unit is not None and each.histograms else []
+        names += ["clip"] if "high" in each.histograms else []
+        names += ["edges"] if "edges" in each.histograms or each.clipped_by is not None else []
+        wanted += [(each.section, name) for name in names]
+        if part.mechanism_keys.name == "auto":
+            wanted.append((each.section if listed else "mechanism", "level"))
+    for section, name in wanted:
         if not _settable(text, section, name):
+            title = section.partition(" ")[0]
             raise InvalidParameter(
                 "write",
-                f"[{section}] {name}",
-                f"a key of a section [{section}] in {config.path.name} with a line for each key",
+                f"[{title}] {name}",
+                f"a key of a section [{title}] in {config.path.name} with a line for each key",
                 "write that section so, or leave --write out and put the lines there yourself",
             )
     if not os.access(config.path, os.W_OK):
@@ -258,7 +387,10 @@ def check_writable(config: Config, histograms: Mapping[str, tuple[float, ...]]) 
 def _settable(text: str, section: str, name: str) -> bool:
     """Whether `set_key` changes this key and nothing else."""
     expected = tomllib.loads(text)
-    table = expected.setdefault(section, {})
+    if section.startswith("["):
+        table = expected["query"][int(section.partition(" ")[2])]
+    else:
+        table = expected.setdefault(section, {})
     if not isinstance(table, dict):
         return False
     table[name] = "probe"

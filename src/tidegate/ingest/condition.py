@@ -237,7 +237,7 @@ class _Reader:
         return self.tokens[self.at]
 
     def take(self, *contents: str) -> bool:
-        """Go on if the present token is one of these words or signs."""
+        """Read on if the present token is one of these words or signs."""
         fits = self.now.kind in ("word", "sign") and self.now.content in contents
         self.at += fits
         return fits

@@ -245,7 +245,7 @@ def hierarchy_of(links: Mapping[str, str], columns: Sequence[str] = ()) -> Hiera
             raise InvalidParameter(
                 "columns",
                 name,
-                "the lowest level only: a parent is the sum of its children, and whoever is in a child changes both",
+                "the lowest level only: a parent is the sum of its children, and a unit in a child changes both",
                 "leave it out of columns",
             )
         if name not in known:

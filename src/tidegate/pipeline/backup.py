@@ -1,4 +1,4 @@
-"""Backups of a log's file: made while its stream runs, restored only where nothing that was spent is forgotten.
+"""Backups of a log's file: made while its stream runs, restored only if no charge is missing.
 
 A plain copy of a file that is written lacks what SQLite has in its write-ahead log. So a backup is made through SQLite,
 in one consistent view, without secrets: no state, no position, no records. It is verified from its first row, and has its

@@ -1,7 +1,7 @@
 """Heads: the number of a commit and its hash, which stands for all commits before it.
 
 It is in every receipt, in what `head_of` writes for others to keep, and in whatever an operator has written down. A log
-that does not have it has forgotten something.
+without it is an older copy.
 """
 
 from __future__ import annotations
@@ -88,6 +88,6 @@ def check_heads(rows: Iterable[Row], heads: Sequence[Head], name: str) -> None:
             )
         if head.hash and found.get(head.commit) != head.hash:
             raise LogIsOlder(
-                f"{name} does not have commit {head.commit} that {head.where} remembers: it has forgotten what was "
-                "spent; find a newer copy, or begin a new stream with --new-stream, whose budget adds to this one's."
+                f"{name} does not have commit {head.commit} that {head.where} names: it lacks charges that were "
+                "made; find a newer copy, or begin a new stream with --new-stream, whose budget adds to this one's."
             )

@@ -261,8 +261,8 @@ class Pipeline:
             if state.sent > self.readers[name].number:
                 raise LogIsOlder(
                     f"{state.sink.name} has {state.sent:,} releases of this stream and the log has "
-                    f"{self.readers[name].number:,}: it is an older copy that has forgotten what was spent; put the "
-                    "newest copy back."
+                    f"{self.readers[name].number:,}: it is an older copy that lacks the latest charges; restore "
+                    "the newest copy."
                 )
         self.send()
         for _, state in self.states:
@@ -379,7 +379,7 @@ class Pipeline:
             except sqlite3.OperationalError as error:  # the disk is full, say: an outside failure
                 raise LogUnavailable(
                     f"the log {without_secrets(self.queries.ledger)} cannot be written ({error}); nothing of this block "
-                    "has left: free some space, and start again."
+                    "was released: free some space, and start again."
                 ) from None
             self.on_committed()
 

@@ -1,6 +1,6 @@
 """Receipts: what an output remembers of the log that it was written from.
 
-A log that is lost, or replaced by an older copy of itself, has forgotten budget that was spent. Only somebody else can
+A log that is lost, or replaced by an older copy of itself, lacks charges that were made. Only somebody else can
 notice. So beside every output lies a small file with the log's identity and the last commit before anything left. It is
 written before the releases are, and a log that does not have that commit is refused. Receipts of outputs that the stream
 has left are written as well: each of them knows all that was spent.
@@ -178,7 +178,7 @@ class Receipt:
         if row is None or (written.head and row.head.hex() != written.head):
             raise LogIsOlder(
                 f"the log does not have commit {written.commit}, after which {sink} was written up to step "
-                f"{written.step}: it is an older copy that has forgotten what was spent; put the newest copy back, or "
+                f"{written.step}: it is an older copy that lacks the latest charges; restore the newest copy, or "
                 "move the log away and begin a new stream with --new-stream, after which "
                 f"{cost([self.found.origin] * 2)}."
             )

@@ -134,7 +134,7 @@ class History:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` returned."""
+        """Resume from what `state` returned."""
         if state["ring_values"].shape != self._ring_values.shape:
             raise InvalidInput("the state is of a history with another shape; restore it where it was taken.")
         self.step, self._begun = int(state["step"]), int(state["begun"])

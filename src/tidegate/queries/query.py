@@ -69,7 +69,7 @@ class Question(ABC):
         return self.history.state()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` returned."""
+        """Resume from what `state` returned."""
         self.history.restore(state)
 
     def summed(self, values: Answers) -> Answers:

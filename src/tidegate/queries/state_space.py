@@ -229,6 +229,6 @@ class StateSpace:
         return {**kept, "step": self.step}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` returned."""
+        """Resume from what `state` returned."""
         self.step = int(state["step"])
         self._tracker.restore(state)

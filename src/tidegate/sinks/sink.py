@@ -92,11 +92,11 @@ class Sink(ABC):
         return SinkError(f"{self.path} holds something else than this stream has released; {remedy}.")
 
     def _goes_on(self) -> SinkError:
-        """What stands there begins with all that the ledger knows, and has more."""
+        """The file begins with all releases of the ledger, and has more."""
         return SinkError(
-            f"{self.path} has more than this ledger knows to be released: the ledger is an older copy that has "
-            "forgotten what was spent, or somebody has added to the file; put the newest ledger back, or take out of the "
-            "file what was added. Without the file the same steps would be released twice."
+            f"{self.path} has more than this ledger knows to be released: the ledger is an older copy that lacks "
+            "the latest charges, or rows were added to the file; restore the newest ledger, or remove from the file "
+            "what was added. Without the file the same steps would be released twice."
         )
 
     def _not_written(self, error: OSError) -> SinkError:

@@ -46,7 +46,7 @@ class TextFileSink(FileSink):
             self._file = os.fdopen(descriptor, "r+b", buffering=0)
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise SinkError(
-                    f"{self.path} is not a regular file, so nobody can tell what it has taken; write to a file, "
+                    f"{self.path} is not a regular file, so what it has received cannot be checked; write to a file, "
                     'or to "-" for standard output.'
                 )
             self._made = os.fstat(descriptor).st_size == 0

@@ -126,7 +126,7 @@ class Alarms:
         return {"on": [[*place, on] for place, on in self.on.items()], "events": list(self.events.items())}
 
     def resume(self, known: dict[str, Any]) -> None:
-        """Go on from a summary."""
+        """Resume from a summary."""
         self.on = {(name, column): on for name, column, on in known["on"]}
         self.events = OrderedDict((number, events) for number, events in known["events"])
 

@@ -116,7 +116,7 @@ class ReleaseCache:
         return {"transcript": self.transcript.digest.hex(), "alarms": self.alarms.summary()}
 
     def resume(self, number: int, known: dict[str, Any], chunks: Iterable[Chunk]) -> None:
-        """Go on from what a board has remembered at a release.
+        """Resume from what was stored at a release.
 
         Parameters
         ----------
