@@ -275,7 +275,7 @@ def angles(mechanism: Any, usual: int) -> Iterator[Angle]:
             f"{steps} steps" if steps > 1 else "one step",
             plain,
             steps,
-            _share(steps, usual, every, mechanism.independent_period),
+            _share(steps, usual, every, getattr(mechanism, "independent_period", 0)),
         )
     for course in COURSES:
         steps = every[-1] if course.long else max(min(SHORTEST, every[-1]), usual)

@@ -73,7 +73,7 @@ def lengths(mechanism: Any, usual: int) -> list[int]:
     """Lengths of streams: one step, as usual, and more than two cycles, as far as the stream may go."""
     end = longest(mechanism)
     long = min(2 * cycle(mechanism) + 2, LONGEST)
-    own = mechanism.independent_period  # whole periods are many runs in one
+    own = getattr(mechanism, "independent_period", 0)  # whole periods are many runs in one
     more = [cycle(mechanism) + 2] if usual < cycle(mechanism) else []
     more += [own, 2 * own] if 0 < 2 * own <= LONGEST else []
     return sorted({min(each, end) for each in (1, 2, usual, long, *more)})

@@ -262,7 +262,7 @@ class Configured:
         self._wide = widened(mechanism, 2)
         # a session costs ten times as much as what it runs
         self.way = "columns" if self._wide is not None else "direct" if course is AT_ONCE else "restart"
-        self._period = self.mechanism.independent_period if self.way == "direct" else 0
+        self._period = getattr(mechanism, "independent_period", 0) if self.way == "direct" else 0
         self._cache: dict[int, Any] = {}
         self._layouts: dict[int, Layout] = {}
         self._lengths: dict[int, int] = {}
@@ -390,9 +390,9 @@ def subject(
 
 
 def longest(mechanism: Any) -> int:
-    """How many steps a stream may have: the policy's horizon, or the mechanism's own where it ends there."""
+    """How many steps a stream may have: the policy's horizon, or the mechanism's own, or its sample, where it ends there."""
     horizon = mechanism.policy.horizon or 10**9
-    own = getattr(mechanism, "horizon", None)
+    own = getattr(mechanism, "horizon", None) or getattr(mechanism, "sample", None)
     return min(horizon, own) if own and not _goes_on(mechanism, own) else horizon
 
 
