@@ -37,6 +37,7 @@ FIRST_SHARE, SECOND_SHARE = 0.4, 0.25  # of the time, for all angles together, a
 FEW = 400_000  # transcripts in all: with fewer of them angles and pairs are in one race
 PROBES, MOST_PROBES, LONG_ENOUGH = 16, 4096, 0.03  # transcripts and seconds by which that is measured
 LARGEST_SHARE = 6.0  # of the time, against 1, for streams of the usual length
+LATE_SHARE = 2.0  # the same for long ones
 FINAL_ERROR = 0.5  # of the error, for the last test
 HANDED_ON = 2  # pairs that the next angle with streams of the same length begins with
 FEWEST = 1200  # transcripts a side of a final test, at least
@@ -277,6 +278,9 @@ def angles(mechanism: Any, usual: int) -> Iterator[Angle]:
             steps,
             _share(steps, usual, every, getattr(mechanism, "independent_period", 0)),
         )
+    late = levels.late(mechanism, usual)
+    if late:
+        yield Angle(f"{late} steps", plain, late, LATE_SHARE)
     for course in COURSES:
         steps = every[-1] if course.long else max(min(SHORTEST, every[-1]), usual)
         yield Angle(course.name, Configured(mechanism, course=course), steps)
