@@ -136,7 +136,7 @@ def _share(subject: Configured, quiet: int, level: int) -> float:
 def _repeats(name: str) -> bool:
     """Whether a number is the length of something by its own name; that of the part that has it says nothing."""
     own = name.rpartition(".")[2]
-    return any(part in own for part in CYCLES)
+    return any(part in own for part in CYCLES) and "charges" not in own
 
 
 def _numbers(mechanism: Any, depth: int = 2) -> Iterator[tuple[str, float]]:
