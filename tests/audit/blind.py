@@ -29,11 +29,11 @@ The file is TOML, with one table for each mutant::
 
 Each entry of ``audit`` is the name of a configuration in `tests.audit.shipped`, or a Python expression for a
 mechanism, with all mechanisms of the catalogue, all policies (``Swellfish`` is the mechanism, ``SwellfishPolicy`` the
-policy), ``Fraction``, ``Hierarchy``, ``ValueBins`` and ``whole_period`` at hand: ``'BinaryTree(Event(epsilon="1"), horizon=7)'``.
-Choose a small one on which the mutant loses more than it claims, on some pair of streams, by releases, by decisions,
-by its charges, after a restart, or (pan-private) to an intruder: nothing else is said to the auditor, neither streams
-nor lengths. Several entries share the error and the time. A mutant must lose more than it claims for some input; one
-that only crashes, or that only loses accuracy, is not a mutant in this sense.
+policy), ``Fraction``, ``Hierarchy``, ``ValueBins`` and ``whole_period`` at hand:
+``'BinaryTree(Event(epsilon="1"), horizon=7)'``. Choose a small one on which the mutant loses more than it claims, on some
+pair of streams, by releases, by decisions, by its charges, after a restart, or (pan-private) to an intruder: nothing else
+is said to the auditor, neither streams nor lengths. Several entries share the error and the time. A mutant must lose more
+than it claims for some input; one that only crashes, or that only loses accuracy, is not a mutant in this sense.
 
 An edit is made in memory in a process of its own; files stay as they are. Edits of kernels compile in a folder of
 their own, which takes up to a minute or two.
