@@ -25,13 +25,12 @@ LIMITS = (
     "prune",
     "below",
     "above",
-    "scale",
     "theta",
     "small",
     "clip",
-    "exceeding",
-    "candidate",
 )
+NOISE = ("scale", "exceeding", "candidate")  # what noise reaches, beside which a decision may turn as well
+NO_LEVEL = ("factor", "share", "multiplier")
 CYCLES = (
     "window",
     "every",
@@ -45,26 +44,34 @@ CYCLES = (
     "recent",
     "length",
 )
-MOST_LEVELS = 6
+MOST_LIMITS, MOST_OF_NOISE = 4, 2
 MOST_LISTED = 16  # numbers of a list, such as candidates
 PROBES = 64  # runs for each level that is tried
 LONGEST = 80  # steps
+LATE = 20  # steps: what grows as it goes on, such as trees that double, has begun several times by then
 
 
 def public_levels(mechanism: Any) -> list[int]:
-    """Whole numbers at and just beside the public limits of a mechanism, found by their names."""
-    found: set[int] = set()
+    """Whole numbers at and just beside the public limits of a mechanism, found by their names; scales of noise last."""
+    limits: set[int] = set()
+    noise: set[int] = set()
     for name, value in _numbers(mechanism):
-        if any(part in name for part in LIMITS) and 0 < value < BIG:
-            found |= {math.floor(value), math.ceil(value)}
-    return sorted(found - {0})[:MOST_LEVELS]
+        if not 0 < value < BIG or any(part in name for part in NO_LEVEL):
+            continue
+        beside = {math.floor(value), math.ceil(value)}
+        if any(part in name for part in NOISE):
+            noise |= beside
+        elif any(part in name for part in LIMITS):
+            limits |= beside
+    found = sorted(limits - {0})[:MOST_LIMITS]
+    return found + sorted(noise - limits - {0})[:MOST_OF_NOISE]
 
 
 def cycle(mechanism: Any) -> int:
     """The longest thing that repeats: a window, a period, a block, a tree; at least 1."""
     lengths = [mechanism.policy.window or 1]
     for name, value in _numbers(mechanism):
-        if value == int(value) and 1 < value <= 64 and any(part in name for part in CYCLES):
+        if value == int(value) and 1 < value <= 64 and _repeats(name):
             lengths.append(int(value))
     return max(lengths)
 
@@ -73,17 +80,23 @@ def lengths(mechanism: Any, usual: int) -> list[int]:
     """Lengths of streams: one step, as usual, and more than two cycles, as far as the stream may go."""
     end = longest(mechanism)
     long = min(2 * cycle(mechanism) + 2, LONGEST)
-    own = mechanism.independent_period  # whole periods are many runs in one
+    own = getattr(mechanism, "independent_period", 0)  # whole periods are many runs in one
     more = [cycle(mechanism) + 2] if usual < cycle(mechanism) else []
     more += [own, 2 * own] if 0 < 2 * own <= LONGEST else []
     return sorted({min(each, end) for each in (1, 2, usual, long, *more)})
+
+
+def late(mechanism: Any, usual: int) -> int:
+    """A length beyond all of these where they are short and the stream may go on; 0 where it is none."""
+    end = min(LATE, longest(mechanism))
+    return end if end > lengths(mechanism, usual)[-1] else 0
 
 
 def moments(mechanism: Any) -> list[int]:
     """Steps after which something public happens: what repeats begins anew, what was waited for is over."""
     found = {mechanism.policy.window or 1}
     for name, value in _numbers(mechanism):
-        if value == int(value) and 1 < value <= LONGEST and any(part in name for part in CYCLES):
+        if value == int(value) and 1 < value <= LONGEST and _repeats(name):
             found.add(int(value))
     return sorted(found)
 
@@ -118,6 +131,12 @@ def _share(subject: Configured, quiet: int, level: int) -> float:
     shown, width, steps = subject.layout(len(stream))
     drawn = subject.sample(stream, PROBES)
     return float(np.mean(drawn[:, (steps * width or drawn.shape[1]) - 1] > 0)) if shown else 0.0
+
+
+def _repeats(name: str) -> bool:
+    """Whether a number is the length of something by its own name; that of the part that has it says nothing."""
+    own = name.rpartition(".")[2]
+    return any(part in own for part in CYCLES) and "charges" not in own
 
 
 def _numbers(mechanism: Any, depth: int = 2) -> Iterator[tuple[str, float]]:

@@ -96,8 +96,10 @@ def path_of(module: str) -> Path:
 
 
 def is_kernel(module: str) -> bool:
-    """Whether a module holds kernels, whose machine code is kept on disk."""
-    return "kernels" in module.split(".")
+    """Whether a module holds kernels or compiled loops, whose machine code is kept on disk."""
+    from tidegate.compiled import kernel_sources
+
+    return path_of(module) in kernel_sources(_package())
 
 
 def touches_kernels(edits: Iterable[Edit]) -> bool:
@@ -121,9 +123,11 @@ def own_cache(modules: Iterable[str], folder: Path) -> str:
 
 
 def _callers(module: str) -> set[str]:
-    """A module of kernels and all that import it, by whatever way."""
+    """A module of kernels and all others that import it, by whatever way: their machine code has its own inside."""
+    from tidegate.compiled import kernel_sources
+
     package = _package()
-    paths = [*package.glob("**/kernels.py"), *package.glob("**/kernels/*.py")]
+    paths = [path for path in kernel_sources(package) if path.name != "compiled.py"]
     texts = {
         ".".join(("tidegate", *path.relative_to(package).with_suffix("").parts)): path.read_text(
             encoding="utf-8"

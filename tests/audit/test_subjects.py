@@ -11,8 +11,11 @@ from tidegate.audit import direct
 from tidegate.audit.copies import widened
 from tidegate.audit.courses import AT_ONCE, MARKS, Course, Part, Refused
 from tidegate.audit.neighbours import Counts
-from tidegate.audit.subjects import Callee, Configured, Failure
+from tidegate.audit.subjects import Callee, Configured, Failure, longest
 from tidegate.core.session import Session
+from tidegate.errors import InvalidParameter
+from tidegate.mechanisms.clipped_records import ClippedRecords
+from tidegate.mechanisms.clipping.threshold import Threshold
 from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing
 from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
 from tidegate.mechanisms.pegasus.pegasus import PeGaSus
@@ -117,3 +120,18 @@ def test_failures_have_a_kind() -> None:
             Callee(call, policy, seconds=seconds).sample(stream, 3)
         assert failure.value.kind == kind
         assert "42" not in str(failure.value)
+
+
+def test_a_threshold_is_attacked_on_its_sample() -> None:
+    """It is no mechanism of the catalogue, and releases once, at the end of its sample."""
+    threshold = Threshold(Event(epsilon="1", max_change=16), sample=3, above=1, per_doubling=4)
+    assert longest(threshold) == 3
+    drawn = Configured(threshold).sample(np.zeros((3, 1), dtype=np.int64), 4)
+    assert np.isfinite(drawn).any(axis=1).all()
+
+
+def test_what_reads_records_is_refused_and_not_accused() -> None:
+    """Streams of values are no records: the mechanism would refuse every one of them."""
+    mechanism = ClippedRecords.examples()[0]
+    with pytest.raises(InvalidParameter, match="values of columns"):
+        Configured(mechanism)

@@ -89,7 +89,7 @@ def audit(
     if verdict is None:
         verdict = finding(looked, CLEAN, 0.0, "none", error)
     verdict.seconds = time.monotonic() - begun
-    verdict.way = looked.way
+    verdict.way, verdict.steps = looked.way, min(length, end)
     return verdict
 
 

@@ -22,7 +22,7 @@ def widened(mechanism: Any, copies: int) -> Any:
         return None if inner is None else replace(mechanism, mechanism=inner)
     if isinstance(mechanism, SharingMechanism) and mechanism.shares_noise:
         return _apart(mechanism, copies) if mechanism.columns_apart else None
-    if not mechanism.columns_independent:
+    if not getattr(mechanism, "columns_independent", False):  # not every mechanism is of the catalogue
         return None
     if mechanism.forest is None:
         wide: Any = replace(mechanism, columns=mechanism.columns * copies)

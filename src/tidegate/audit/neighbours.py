@@ -191,6 +191,7 @@ def placed_bases(steps: int, columns: int, levels: Sequence[int]) -> Iterator[tu
             f"{level} in turn": level * (time % 2),
             f"stairs of {level}": level * (time + 1),
             f"{level} at the end": np.where(time == steps - 1, level, 0),
+            f"{level} after the first step": np.where(time == 0, 0, level),  # tests that all stand there
         }
         for name, shape in shapes.items():
             yield name, np.repeat(shape[:, np.newaxis], columns, axis=1)

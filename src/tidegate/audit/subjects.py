@@ -32,8 +32,8 @@ from tidegate.audit import direct
 from tidegate.audit.copies import places, widened
 from tidegate.audit.courses import AT_ONCE, MARKS, Course, laid_out, visible
 from tidegate.audit.neighbours import Counts
-from tidegate.core.mechanism import Mechanism
-from tidegate.errors import InvalidParameter
+from tidegate.core.mechanism import Mechanism, Reads
+from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.policy import Policy
 from tidegate.releases import Releases
 
@@ -254,13 +254,8 @@ class Configured:
         course: Course | None = None,
     ) -> None:
         course = course or AT_ONCE
-        if not getattr(mechanism, "reads_columns", True):
-            raise InvalidParameter(
-                "mechanism",
-                type(mechanism).__name__,
-                "one that reads columns, since pairs of streams are made of them",
-                "audit a function that makes its steps of a stream",
-            )
+        if isinstance(mechanism, Reads):
+            _check_values(mechanism)
         self.mechanism: Any = mechanism
         self.policy = policy or mechanism.policy
         self.columns = mechanism.columns
@@ -269,7 +264,7 @@ class Configured:
         self._wide = widened(mechanism, 2)
         # a session costs ten times as much as what it runs
         self.way = "columns" if self._wide is not None else "direct" if course is AT_ONCE else "restart"
-        self._period = self.mechanism.independent_period if self.way == "direct" else 0
+        self._period = getattr(mechanism, "independent_period", 0) if self.way == "direct" else 0
         self._cache: dict[int, Any] = {}
         self._layouts: dict[int, Layout] = {}
         self._lengths: dict[int, int] = {}
@@ -378,6 +373,19 @@ class Configured:
         return even
 
 
+def _check_values(mechanism: Any) -> None:
+    """Refuse a mechanism whose steps are no values of columns: it would refuse all streams that are tried."""
+    try:
+        direct.read(mechanism, np.ones((1, mechanism.columns), dtype=np.int64))
+    except InvalidInput:
+        raise InvalidParameter(
+            "audited",
+            type(mechanism).__name__,
+            "a mechanism whose steps are values of columns",
+            "audit a function that makes its records from values: audit(function, policy)",
+        ) from None
+
+
 def subject(
     audited: Mechanism | Call | Subject, policy: Policy | None, columns: int = 1, name: str = ""
 ) -> Subject:
@@ -397,9 +405,9 @@ def subject(
 
 
 def longest(mechanism: Any) -> int:
-    """How many steps a stream may have: the policy's horizon, or the mechanism's own where it ends there."""
+    """How many steps a stream may have: the policy's horizon, or where the mechanism or its sample ends."""
     horizon = mechanism.policy.horizon or 10**9
-    own = getattr(mechanism, "horizon", None)
+    own = getattr(mechanism, "horizon", None) or getattr(mechanism, "sample", None)
     return min(horizon, own) if own and not _goes_on(mechanism, own) else horizon
 
 

@@ -16,6 +16,8 @@ from tidegate.audit.subjects import Subject
 from tidegate.errors import InvalidInput
 
 VERSION = 3
+SHARP = 1.1  # a power up to this says that more transcripts would show little more
+LOUD = 3  # up to this ε a larger one shows more: wrong scales stand out against less noise
 VIOLATES = "violates"
 CLEAN = "no violation found"
 FAILS = "fails"
@@ -49,6 +51,8 @@ class Finding:
         What else there is to say.
     angle
         From where it was attacked, where a whole attack has tried several.
+    steps
+        The length of the streams, where one length was tried.
     promising
         The best pairs with what they promised, best first; not saved.
 
@@ -80,6 +84,7 @@ class Finding:
     by_mean: bool = False
     way: str = ""
     angle: str = ""
+    steps: int = 0
     promising: list[tuple[float, Pair]] = field(default_factory=list)
     subject: dict[str, Any] = field(default_factory=dict)
 
@@ -138,9 +143,35 @@ class Finding:
             lines.append(f"it happened {first:,} and {second:,} times in {self.trials:,} transcripts each")
         return lines
 
+    def advice(self) -> list[str]:
+        """What to try next where nothing was found, most promising first; nothing otherwise.
+
+        Examples
+        --------
+        >>> Finding("no violation found", "Mine", {}, "ε", 1.0, 0.9, "statistical", 1e-6, power=1.05).advice()
+        ['configure it for ε = 3 (--policy): a wrong decision or scale shows more where there is less noise']
+        """
+        if self.outcome != CLEAN:
+            return []
+        found = []
+        if self.power > SHARP:
+            found.append("search longer (--minutes): more transcripts bring the power nearer to 1")
+        if self.measure == "ε" and self.claim < LOUD:
+            found.append(
+                f"configure it for ε = {LOUD} (--policy): a wrong decision or scale shows more where there is less noise"
+            )
+        if self.steps:
+            longer = 2 * self.steps + 2
+            found.append(f"use streams of {longer} steps (--steps {longer}): what repeats begins anew later")
+        if self.pair is not None and self.pair.first.shape[1] == 1:
+            found.append(
+                "use several columns (--columns 2), where the mechanism has them: they share decisions"
+            )
+        return found
+
     def describe(self) -> dict[str, Any]:
         """As JSON: everything that is needed to repeat it."""
-        plain: dict[str, Any] = {"version": VERSION, "sentence": str(self)}
+        plain: dict[str, Any] = {"version": VERSION, "sentence": str(self), "next": self.advice()}
         for each in fields(self):
             if each.name == "promising":
                 continue
@@ -166,6 +197,7 @@ class Finding:
             if plain.pop("version") != VERSION:
                 raise KeyError("version")
             plain.pop("sentence")
+            plain.pop("next", None)
             for name in ("claim", "loss", "error", "power", "estimate", "seconds"):
                 plain[name] = float(plain[name])
             plain["counts"] = tuple(plain["counts"])

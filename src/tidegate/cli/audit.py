@@ -52,7 +52,8 @@ def audit(
     """Search for a pair of streams and an event that refute a privacy claim.
 
     Pairs of neighbouring streams are built from the policy. The account is replayed, and events are learnt and then
-    proved on fresh transcripts. Ends with exit code 1 if the claim was refuted, or if the mechanism crashes, hangs or
+    proved on fresh transcripts. Where nothing is found, it says how small a mistake it would have found, and what to try
+    next. Ends with exit code 1 if the claim was refuted, or if the mechanism crashes, hangs or
     changes the shape of what it releases.
     """
     from tidegate.audit import spelling
@@ -104,3 +105,5 @@ def show_verdict(verdict: Finding) -> None:
         typer.echo(f"  {line}")
     words = f"  {verdict.pairs_tried} pairs, {verdict.transcripts:,} transcripts, {verdict.seconds:.1f} s"
     typer.echo(words if verdict.pairs_tried else f"  {verdict.seconds:.1f} s")
+    for line in verdict.advice():
+        typer.echo(f"  next: {line}")
