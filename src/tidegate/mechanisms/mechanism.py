@@ -161,6 +161,11 @@ class Mechanism(ABC):
         return False
 
     @property
+    def keeps_raw_values(self) -> bool:
+        """Whether the state holds values of steps as they were pushed, or exact sums of them."""
+        return False
+
+    @property
     def earlier(self) -> Mechanism | None:
         """What these arguments meant in version 0.1, where that was something else: its streams go on with it."""
         return None
