@@ -134,19 +134,25 @@ def test_every_proof_was_read_against_the_present_source() -> None:
     assert [problem for proof in proofs.proofs(ROOT) if (problem := proof.problem(ROOT))] == []
 
 
-def test_a_changed_source_makes_its_proof_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write, accept, change, notice, accept."""
+def test_a_changed_source_makes_its_proof_stale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Write, accept, change, notice, accept; a page that is not there is refused."""
     monkeypatch.chdir(tmp_path)
     source, page = tmp_path / "mechanism.py", tmp_path / "docs" / "proofs" / "mechanism.md"
     page.parent.mkdir(parents=True)
     source.write_text("epsilon = 1\n")
     page.write_text("# Proof\n\nCovers: `mechanism.py`\n\nText.\n")
     assert proofs.main([]) == 1
-    assert proofs.main(["--accept", "another"]) == 1
+    assert "never accepted" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        proofs.main(["--accept", "another"])
+    assert "no page docs/proofs/another.md" in capsys.readouterr().err
     assert proofs.main(["--accept", "mechanism"]) == 0
     assert "\nText.\n" in page.read_text()
     source.write_text("epsilon = 2\n")
     assert proofs.main([]) == 1
+    assert "last read before" in capsys.readouterr().err
     assert proofs.main(["--accept"]) == 0
     assert page.read_text().count("Read against:") == 1
     source.unlink()

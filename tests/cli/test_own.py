@@ -57,6 +57,15 @@ def test_a_skeleton_that_decides_conforms(tmp_path):
     assert found.returncode == 0, found.stdout
 
 
+def test_the_page_is_of_the_mechanism_that_was_written(skeleton, tmp_path):
+    """The pseudo-code of a mechanism that decides has its test."""
+    assert main(["new", "mechanism", "ChangesOnly", "--decides", "--folder", str(tmp_path)]) == 0
+    decides = (tmp_path / "docs" / "proofs" / "changes_only.md").read_text(encoding="utf-8")
+    measures = (skeleton / "docs" / "proofs" / "hourly_median.md").read_text(encoding="utf-8")
+    assert ("ε/2w" in decides, "ε/2w" in measures) == (True, False)
+    assert "@" not in decides + measures
+
+
 def test_it_never_overwrites(skeleton, capsys):
     """A second time it is refused by a sentence, and so are names that cannot be."""
     assert main(["new", "mechanism", "HourlyMedian", "--folder", str(skeleton)]) == 2

@@ -238,8 +238,6 @@ class StoresEverything(StoresWhatIsThere):
 class StoresRaw(StoresWhatIsThere):
     """Raw values, and nothing that says so."""
 
-    keeps_raw_values = False
-
     def kept(self, state: Any, rows: Any) -> Any:
         """What the state has of rows."""
         return np.resize(rows[-1:] if len(rows) else 0, 4)

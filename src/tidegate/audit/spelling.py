@@ -101,7 +101,9 @@ def read_subject(name: str, policy: str = "", options: Sequence[str] = (), colum
         kinds = [*catalogue(), *installed()]
         near = get_close_matches(name, kinds, 1)
         remedy = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(kinds)}"
-        raise InvalidParameter("mechanism", name, "the name of a mechanism or module:function", remedy)
+        raise InvalidParameter(
+            "mechanism", name, "the name of a mechanism, module:Class or module:function", remedy
+        )
     kind: type[Mechanism] = found
     given = read_options(options)
     own = {field.name for field in fields(kind) if field.init} - {"policy"}

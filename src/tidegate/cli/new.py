@@ -56,7 +56,7 @@ def mechanism(
     contents = {
         f"{module}.py": "deciding" if decides else "mechanism",
         f"test_{module}.py": "test",
-        f"docs/proofs/{module}.md": "proof",
+        f"docs/proofs/{module}.md": "deciding_proof" if decides else "proof",
         "pyproject.toml": "project",
     }
     taken = [path for path in contents if (home / path).exists()]
@@ -82,6 +82,7 @@ def mechanism(
     for path in written:
         typer.echo(f"Wrote {path}.")
     typer.echo(
-        f"Next: cd {home}; pip install -e .; python -m pytest; tidegate audit {name} --minutes 1. The test of the proof "
-        f"fails until you have written the page, read it and run `python -m tidegate.testing.proofs --accept {module}`."
+        f'Next: cd {home}; python -m pytest; tidegate audit {module}:{name} --policy "w-event epsilon=1 window=3". The '
+        "test of the proof fails until you have written the page, read it and run "
+        f"`python -m tidegate.testing.proofs --accept {module}`. After `pip install -e .`, {name} is known by its name."
     )

@@ -162,6 +162,11 @@ class Mechanism(ABC):
         return False
 
     @property
+    def keeps_raw_values(self) -> bool:
+        """Whether the state holds values of steps as they were pushed, or exact sums of them."""
+        return False
+
+    @property
     def independent_period(self) -> int:
         """The length of periods that have nothing in common but the data; 0 where there are none."""
         return 0

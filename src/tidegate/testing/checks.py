@@ -754,7 +754,7 @@ def states_return_from_their_bytes(subject: Subject) -> None:
 def raw_values_are_kept_only_where_it_is_said(subject: Subject) -> None:
     """A marked value is in no state, unless `keeps_raw_values` says so."""
     mechanism = subject.mechanism
-    if not subject.plain or getattr(mechanism, "keeps_raw_values", True):
+    if not subject.plain or getattr(mechanism, "keeps_raw_values", False):
         return
     marker = 7_319_064_211
     rows = np.full((30, mechanism.columns), marker, dtype=np.int64)
@@ -763,7 +763,11 @@ def raw_values_are_kept_only_where_it_is_said(subject: Subject) -> None:
     direct.push(rows[:1])
     state = direct.stored()
     for number in (np.int64(marker).tobytes(), np.float64(marker).tobytes()):
-        _must(number not in state, "the state has a raw value")
+        _must(
+            number not in state,
+            "the state has a raw value, which the commit log would store; carry only releases and noise, or declare "
+            "keeps_raw_values = True and let the proof cover it",
+        )
 
 
 # input ---------------------------------------------------------------------------------------------------------------

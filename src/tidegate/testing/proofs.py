@@ -49,6 +49,11 @@ class Proof:
         missing = [source for source in self.sources if not (root / source).is_file()]
         if missing:
             return f"{page} covers {missing[0]}, which does not exist; correct its line `Covers:`."
+        if not self.digest:
+            return (
+                f"{page} was never accepted; write the proof, read it against {', '.join(self.sources)}, "
+                f"and run `python -m tidegate.testing.proofs --accept {self.page.stem}`."
+            )
         if self.digest != digest_of(self.sources, root):
             return (
                 f"{page} was last read before {', '.join(self.sources)} changed; read the proof again "
@@ -98,6 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     wanted = parser.parse_args(arguments).accept
     root = Path.cwd()
+    unknown = sorted({*(wanted or ())} - {proof.page.stem for proof in proofs(root)})
+    if unknown:
+        parser.error(f"there is no page docs/proofs/{unknown[0]}.md here; run it where docs is.")
     if wanted is not None:
         for proof in proofs(root):
             if proof.sources and (not wanted or proof.page.stem in wanted):
