@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.audit import direct, shared
+from tidegate.audit import direct, projections, shared
 from tidegate.audit.neighbours import BIG, chooser
 from tidegate.audit.subjects import Stopwatch
 from tidegate.core.account import Account
@@ -71,6 +71,10 @@ def replay(mechanism: Any, steps: int, seconds: float = 60.0) -> tuple[Problem |
         if priced is not None and priced.times > SLACK:
             lost = priced.times * priced.part  # of a window that is full of such measurements
             worst = Problem(priced.words, lost if lost > SLACK else priced.times)
+        moved = projections.lost(mechanism)
+        if worst is None and moved > SLACK:
+            words = "sums of a period, of which a unit moves many a little, have noise for less than it moves them"
+            worst = Problem(words, moved)
     return worst, where
 
 

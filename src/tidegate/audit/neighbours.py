@@ -24,6 +24,7 @@ Counts = npt.NDArray[np.int64]  # a stream, T × d
 Choose = Callable[[int], int]
 
 MOST_PLACES = 9  # of a window in a stream
+AFTER_FIRST = "after the first step"  # of streams whose first step is compared with all that follow
 BIG = 4096  # far above the noise of any configuration worth an audit
 
 # What to look at first: what broke printed algorithms, and what shows most of sound ones.
@@ -68,6 +69,11 @@ class Pair:
     def key(self) -> bytes:
         """The same for the same streams."""
         return self.first.tobytes() + b"|" + self.second.tobytes()
+
+    @property
+    def begins(self) -> bool:
+        """Whether the first step is one of those in which the streams differ."""
+        return bool(np.any(self.first[0] != self.second[0]))
 
     def describe(self) -> dict[str, Any]:
         """As JSON."""
@@ -191,7 +197,7 @@ def placed_bases(steps: int, columns: int, levels: Sequence[int]) -> Iterator[tu
             f"{level} in turn": level * (time % 2),
             f"stairs of {level}": level * (time + 1),
             f"{level} at the end": np.where(time == steps - 1, level, 0),
-            f"{level} after the first step": np.where(time == 0, 0, level),  # tests that all stand there
+            f"{level} {AFTER_FIRST}": np.where(time == 0, 0, level),  # tests that all stand there
         }
         for name, shape in shapes.items():
             yield name, np.repeat(shape[:, np.newaxis], columns, axis=1)
@@ -204,6 +210,19 @@ def placed_bases(steps: int, columns: int, levels: Sequence[int]) -> Iterator[tu
 def placed(policy: Policy, columns: int, steps: int, levels: Sequence[int]) -> list[Pair]:
     """Pairs of streams that stand at given levels: those at which something is decided."""
     return list(_placed(policy, columns, steps, tuple(levels)))
+
+
+def passes(pair: Pair, policy: Policy, levels: Sequence[int]) -> bool:
+    """Whether a column or a whole step of one stream reaches a level, or goes beyond it, and of the other does not."""
+    one, other = (np.column_stack([side, side.sum(axis=1)]) for side in (pair.first, pair.second))
+    low, high = np.minimum(one, other), np.maximum(one, other)
+    most = amount_of(policy)  # smaller levels are passed by every change
+    return any(
+        bool(np.any((low < beside) & (beside <= high)))
+        for level in levels
+        if level > most
+        for beside in (level, level + 1)
+    )
 
 
 @lru_cache(maxsize=32)  # the same ones are asked for from every angle

@@ -159,18 +159,21 @@ def candidates(
         return pairs
     known = neighbours.library(policy, columns, steps)
     first = neighbours.known_pairs(known)
-    rest, placed = (
-        sorted(some, key=lambda _: choose(1 << 30))
-        for some in (known[first:], neighbours.placed(policy, columns, steps, effort.levels))
+    rest = sorted(known[first:], key=lambda _: choose(1 << 30))
+    placed = sorted(
+        neighbours.placed(policy, columns, steps, effort.levels),
+        key=lambda pair: (not neighbours.passes(pair, policy, effort.levels), choose(1 << 30)),
     )
+    compared = [pair for pair in placed if neighbours.AFTER_FIRST in pair.origin and pair.begins]
     wanted = range(effort.pairs // 2)
     made = [
         neighbours.tied_pair(policy, columns, steps, choose, effort.levels, effort.moments) for _ in wanted
     ]
     tied = list({pair.key: pair for pair in made if pair is not None}.values())
     first = min(first, effort.pairs // 2)  # others have a chance as well
-    others = _in_turn(placed, known[KNOWN_FIRST:first], rest)
-    ordered = [*known[: min(first, KNOWN_FIRST)], *_in_turn(tied, others)]
+    others = _in_turn(compared, placed, known[KNOWN_FIRST:first], rest)
+    short = placed if len(placed) <= effort.pairs // 2 else []  # then there is time for all of them
+    ordered = [*known[: min(first, KNOWN_FIRST)], *short, *_in_turn(tied, others)]
     at = [step - 1 for step in subject.moments(steps) if step <= steps]
     if at:
         there = [bool(np.any(pair.first[at] != pair.second[at])) for pair in ordered]
