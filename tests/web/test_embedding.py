@@ -163,6 +163,7 @@ def test_a_page_of_another_origin_shows_the_chart(chromium: Any, tmp_path: Path)
                 until(lambda: chromium.title)
                 allowed = embed == (origin,)
                 assert chromium.title == ("read" if allowed else "refused")
+                until(lambda: chromium.execute_script("return document.getElementById('picture').complete"))
                 width = "return document.getElementById('picture').naturalWidth"
                 assert (chromium.execute_script(width) > 0) == bool(embed)
                 chromium.switch_to.frame("frame")
