@@ -166,6 +166,7 @@ class Threshold:
     more: ClassVar[tuple[str, ...]] = ()
     most_spans: ClassVar[int] = 0
     noise_in_state: ClassVar[bool] = False
+    keeps_raw_values: ClassVar[bool] = True  # the sample, until the threshold is released
     selects: ClassVar[bool] = (
         True  # a candidate is chosen by noisy counts: the value itself has no noise, and no scale
     )
