@@ -185,3 +185,55 @@ def test_a_refusal_names_no_key_that_was_pushed(pushed: dict[str, int]) -> None:
     with pytest.raises(InvalidInput, match="'north', 'south'") as refusal:
         session.push(pushed)
     assert "Mallory" not in str(refusal.value)
+
+
+def test_a_pandas_index_of_times_comes_out_again() -> None:
+    """Releases know when their steps began, and a table with a row per step has the index of the input."""
+    pandas = pytest.importorskip("pandas")
+    index = pandas.date_range("2026-03-29", periods=3, freq="h", tz="Europe/Berlin", name="hour")
+    frame = pandas.DataFrame(COUNTS, index=index, columns=list(NAMES))
+    session = tg.open(CERTAIN, names=NAMES)
+    releases = session.push_batch(frame)
+    assert releases.times is index
+    wide = releases.to_pandas(layout="wide")
+    assert wide.index.equals(index)
+    assert wide.index.name == "hour"
+    assert (wide[list(NAMES)].round().astype(int) == frame).all(axis=None)
+    assert releases.to_polars()["time"].to_list() == [time for time in index for _ in range(2)]
+    assert releases[1].time == index[1]
+    assert [session.push(row).time for _, row in frame.iterrows()] == list(index)
+    alone = tg.open(Uniform(tg.WEvent(epsilon="1", window=4)))
+    assert alone.push_batch(frame["north"]).times.equals(index)  # type: ignore[union-attr]
+    assert session.push_batch(frame.reset_index(drop=True)).times is None  # numbers of rows are no times
+    assert session.push([1, 2]).time is None
+
+
+@pytest.mark.parametrize("library", ["polars", "pandas", "pyarrow"])
+def test_a_column_of_times_comes_out_again(library: str) -> None:
+    """Where "time" is none of the columns that are read, it says when the steps began."""
+    columns: dict[str, Any] = {"south": [2, 4, 6], "time": TIMES, "north": [1, 3, 5]}
+    session = tg.open({"a": CERTAIN}, names={"a": NAMES})
+    releases = session.push_batch({"a": table(library, columns)})["a"]
+    assert releases.values.round().tolist() == COUNTS
+    assert releases.to_polars(layout="wide")["time"].to_list() == TIMES
+    assert releases[2].time == TIMES[2]
+    with pytest.raises(InvalidInput):  # of a session without names no column is known
+        tg.open(CERTAIN).push_batch(table(library, columns))
+    timed = tg.open(
+        Uniform(tg.WEvent(epsilon="4000000", window=2), columns=3), names=["north", "south", "time"]
+    )
+    numbers = table(library, {"time": [7], "north": [1], "south": [2]})
+    found = timed.push_batch(numbers)
+    assert found.values.round().tolist() == [[1, 2, 7]]
+    assert found.times is None
+
+
+def test_times_of_several_queries_are_their_own() -> None:
+    """Each query has the times of its table."""
+    session = tg.open({"a": CERTAIN, "b": CERTAIN}, shares={"a": "1/2", "b": "1/2"}, names={"a": NAMES})
+    batch = pl.DataFrame({"time": TIMES, "north": [1] * 3, "south": [2] * 3})
+    found = session.push_batch({"a": batch, "b": COUNTS})
+    assert found["a"].times == TIMES
+    assert found["b"].times is None
+    single = session.push({"a": [1, 2], "b": [3, 4]})
+    assert single["a"].time is None

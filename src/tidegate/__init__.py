@@ -12,6 +12,7 @@ from tidegate.version import __version__
 
 _HOMES = {
     "Event": "tidegate.policy",
+    "Live": "tidegate.pipeline.live",
     "WEvent": "tidegate.policy",
     "User": "tidegate.policy",
     "Swellfish": "tidegate.policy",
@@ -39,6 +40,7 @@ _ROOMS = {
 __all__ = [
     "Event",
     "Guarantee",
+    "Live",
     "Release",
     "Releases",
     "Status",
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
         testing,
     )
     from tidegate.core.session import open as open
+    from tidegate.pipeline.live import Live
     from tidegate.policy import Event, Guarantee, Swellfish, User, WEvent
     from tidegate.releases import Release, Releases, Status
 

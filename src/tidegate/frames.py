@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from tidegate.releases import Releases
 
 Layout = Literal["long", "wide"]
+TIME = "time"  # the column of a table that says when its steps began
 _OWN = ("step", "time", "column", "value", "low", "high", "status")
 
 
@@ -37,6 +39,7 @@ def columns_of(
     from tidegate.releases import Status
 
     steps, width = releases.values.shape
+    times = releases.times if times is None else times
     names = _checked_names(releases.names if names is None else names, width, layout)
     if times is not None and len(times) != steps:
         raise InvalidParameter("times", f"{len(times)} of them", f"{steps}, one a step", "give as many")
@@ -44,7 +47,7 @@ def columns_of(
     labels = {int(status): status.label for status in Status}
     status = [labels[int(each)] for each in releases.status]
     if layout == "wide":
-        table = {"step": releases.steps, **({} if times is None else {"time": times})}
+        table: dict[str, Any] = {"step": releases.steps, **({} if times is None else {"time": times})}
         for at, name in enumerate(names):
             table |= {name: releases.values[:, at], f"{name} low": low[:, at], f"{name} high": high[:, at]}
         return {**table, "status": status}
@@ -118,6 +121,9 @@ def names_of(values: Any, one: bool = False) -> tuple[Any, ...] | None:
 
 def in_order(values: Any, given: tuple[Any, ...], wanted: tuple[str, ...]) -> Any:
     """Named values in the order of a session's names; other names, which may be data, are refused unsaid."""
+    if TIME in given and TIME not in wanted and not isinstance(values, Mapping):
+        given = tuple(name for name in given if name != TIME)
+        values = values.drop_columns([TIME]) if hasattr(values, "drop_columns") else values[list(given)]
     if len(given) != len(wanted) or set(given) != set(wanted):
         raise InvalidInput(
             f"this session has the columns {_listed(wanted)} and was given others; select and rename them."
@@ -127,6 +133,41 @@ def in_order(values: Any, given: tuple[Any, ...], wanted: tuple[str, ...]) -> An
     if given == wanted:
         return values
     return values.select(list(wanted)) if hasattr(type(values), "select") else values[list(wanted)]
+
+
+def times_of(values: Any, names: Sequence[str] | None = None) -> Any:
+    """When the steps of a table began, by its column "time" or the index of a pandas DataFrame; None where none says so.
+
+    Parameters
+    ----------
+    values
+        What was pushed.
+    names
+        The columns that are read; where "time" is one of them, it holds values.
+
+    Examples
+    --------
+    >>> times_of([[1, 2]]) is None
+    True
+    """
+    kind = type(values)
+    if isinstance(values, Mapping) or kind in (list, np.ndarray):
+        return None
+    if names is not None and TIME not in names and TIME in (names_of(values) or ()):
+        found = values[TIME]
+        return found.to_pylist() if hasattr(found, "to_pylist") else list(found)
+    if hasattr(kind, "index") and not callable(found := values.index):
+        return found if getattr(getattr(found, "dtype", None), "kind", "") == "M" else None
+    return None
+
+
+def time_of(values: Any) -> Any:
+    """When a step began: the name of a pandas Series, where that is a time; None otherwise."""
+    kind = type(values)
+    if hasattr(kind, "index") and not callable(values.index):
+        found = getattr(values, "name", None)
+        return found if isinstance(found, datetime.datetime) else None
+    return None
 
 
 def _listed(names: Sequence[str]) -> str:

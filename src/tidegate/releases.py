@@ -283,6 +283,9 @@ class Release(_Published):
         How the noise is distributed, where a fresh value is the truth and such noise; else None.
     radii
         What gives half the widths of intervals where the law of the noise is not all; else None.
+    time
+        When the step began, where that is known: by the clock of a :class:`~tidegate.pipeline.Live`, or because the row
+        of a DataFrame that was pushed said it. The log has no times.
 
     Examples
     --------
@@ -297,7 +300,7 @@ class Release(_Published):
 
     __slots__ = (
         "_place", "_radii", "delay", "deviation", "law", "measured", "revised", "scale", "source", "status", "step",
-        "unit", "units", "values",
+        "time", "unit", "units", "values",
     )  # fmt: skip
     _place: int | None  # among releases that share what gives their radii; None: it has its own
 
@@ -327,6 +330,7 @@ class Release(_Published):
         self.revised = revised
         self.deviation = deviation
         self.measured = measured
+        self.time: Any = None
         self.law = None
         self._radii: Radii | SharedRadii | None = None
         self._place = None
@@ -392,6 +396,9 @@ class Releases(_Published):
         The measurements that a model was given, NaN at steps without one, where it has released them; else None.
     names
         The names of the columns, where the session was given them; else None.
+    times
+        When the steps began, where the DataFrame that was pushed has said it, or the clock of a stream; else None. Tables
+        have them as `time`, and pandas DataFrames with a row per step as their index. The log has none.
 
     Examples
     --------
@@ -406,7 +413,7 @@ class Releases(_Published):
 
     __slots__ = (
         "_deviation", "_source", "delay", "ends", "first_step", "law", "measured", "names", "radii", "readings",
-        "revised", "scale", "status", "unit", "units", "values",
+        "revised", "scale", "status", "times", "unit", "units", "values",
     )  # fmt: skip
 
     def __init__(
@@ -441,6 +448,7 @@ class Releases(_Published):
         self.radii = None
         self.readings: Values | None = None
         self.names: tuple[str, ...] | None = None
+        self.times: Sequence[Any] | None = None
 
     @classmethod
     def of(cls, singles: Sequence[Release], first_step: int, columns: int, unit: Fraction) -> Releases:
@@ -470,7 +478,7 @@ class Releases(_Published):
         Parameters
         ----------
         times
-            When each step began, one entry a step; without them there is no column `time`.
+            When each step began, one entry a step; by default `times`. Where neither is there, there is no column `time`.
         names
             The names of the columns; by default those of the DataFrame that was pushed, else "1", "2", ….
         confidence
@@ -500,8 +508,11 @@ class Releases(_Published):
         confidence: float = 0.9,
         layout: str = "long",
     ) -> Any:
-        """The same as a pandas DataFrame."""
-        return frames.library("pandas").DataFrame(frames.columns_of(self, times, names, confidence, layout))
+        """The same as a pandas DataFrame; with a row per step, the times of the input are its index."""
+        found = frames.library("pandas").DataFrame(frames.columns_of(self, times, names, confidence, layout))
+        if times is None and self.times is not None and layout == "wide":
+            return found.set_index("time").rename_axis(getattr(self.times, "name", None))
+        return found
 
     def to_arrow(
         self,
@@ -572,6 +583,7 @@ class Releases(_Published):
         )
         release.law = self.law
         release._radii, release._place = self.radii, at
+        release.time = None if self.times is None else self.times[at]
         return release
 
     def ending_at(self, step: int) -> Releases | None:

@@ -208,7 +208,7 @@ class Steps:
     def closed_by(self, now: float) -> int:
         """The last step that has closed at a time of the public clock (seconds since 1970); 0 for none."""
         assert isinstance(self.lateness, int)
-        return max(0, self._reached(now - self.lateness) - 1)
+        return max(0, self.begun_by(now - self.lateness) - 1)
 
     def furthest(self, now: float) -> int:
         """The last step of which records are taken at a time of the public clock; 0 for none.
@@ -217,9 +217,9 @@ class Steps:
         longer. Of a step that has begun by then all records are taken, and wait for their step to close.
         """
         assert isinstance(self.lateness, int)
-        return self._reached(now + max(self.lateness, AHEAD))
+        return self.begun_by(now + max(self.lateness, AHEAD))
 
-    def _reached(self, now: float) -> int:
+    def begun_by(self, now: float) -> int:
         """The last step that has begun at a time, in seconds since 1970; one more than there are where all are over."""
         moment = int(now * MICROSECONDS)
         if moment < self.origin:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 
+from tidegate import frames
 from tidegate.core import arrays
 from tidegate.core.account import Account, After, Checked
 from tidegate.core.charges import SPAN_FIELDS, Charges, Span
@@ -77,6 +78,7 @@ FLOAT = np.dtype(np.float64)
 FRESH = Status.FRESH  # named once: to look it up takes as long as a call
 TABLE_FIELDS = 4  # scope, first step, steps, released arrays
 CHARGED = (PUSHED, HALTED, EVENT)
+NO_TIMES = (int, float, list, np.ndarray)  # what is pushed most, and does not say when
 
 Position = bytes | str | int | None
 Steps = int | Mapping[str, int] | None
@@ -444,14 +446,27 @@ class Session:
             and step is None
             and self.step == single.account.step >= single.query.silent_until
         ):
-            return self._push_one(single, single.read(values), position)
+            if type(values) in NO_TIMES:
+                return self._push_one(single, single.read(values), position)
+            time = frames.time_of(values)
+            release = self._push_one(single, single.read(values), position)
+            release.time = time
+            return release
         parts = [(self._queries[0], values)] if self._alone else self._parts(values)
-        return self._push([(query, query.reader.row(part)) for query, part in parts], step, position, True)
+        times = [frames.time_of(part) for _, part in parts]
+        found = self._push([(query, query.reader.row(part)) for query, part in parts], step, position, True)
+        for (query, _), known in zip(parts, times, strict=True):
+            (found if self._alone else found[query.name]).time = known
+        return found
 
     def push_batch(self, values: Any, step: Steps = None, position: Position = None) -> Any:
         """Release several steps in one commit, of each query as many as are given; `step` is the first of them."""
         parts = [(self._queries[0], values)] if self._alone else self._parts(values)
-        return self._push([(query, query.reader.rows(part)) for query, part in parts], step, position)
+        times = [frames.times_of(part, query.names) for query, part in parts]
+        found = self._push([(query, query.reader.rows(part)) for query, part in parts], step, position)
+        for (query, _), known in zip(parts, times, strict=True):
+            (found if self._alone else found[query.name]).times = known
+        return found
 
     def _parts(self, values: Any) -> list[tuple[Query, Any]]:
         """The values of each query, where there are several."""

@@ -267,11 +267,7 @@ class Intake:
         now = self.clock()
         for batch in batches:
             self._watch_clock()
-            self._remember(batch.before)
-            rows, numbers = self._accept(batch, furthest=self._furthest())
-            rows, numbers = held.add(rows, numbers, batch.before)
-            if not self.source.repeatable:
-                self._store(held, rows, numbers, batch)
+            self._take(held, batch)
             after = batch.after
             if batch.caught_up:
                 # as of before the batch was read: whatever had arrived by then is in
@@ -289,6 +285,14 @@ class Intake:
         while self.next_step <= end and not self._stopped:
             yield from self._close(held, self.clock(), end, after)
             _time.sleep(self._patience())
+
+    def _take(self, held: PendingRows, batch: EventBatch) -> None:
+        """Hold the rows of a batch that count, and keep them safe where the source cannot deliver them again."""
+        self._remember(batch.before)
+        rows, numbers = self._accept(batch, furthest=self._furthest())
+        rows, numbers = held.add(rows, numbers, batch.before)
+        if not self.source.repeatable:
+            self._store(held, rows, numbers, batch)
 
     def _watch_clock(self) -> None:
         """Say so, once, when the system's clock was set: here, because every stream that is followed passes by."""

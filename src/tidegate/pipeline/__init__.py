@@ -34,8 +34,9 @@ Who reads what was released asks `Pipeline.released`: numbered releases, steps i
 reads only opens the log with `read_stream`, which has the same `released`, and neither writes nor fences.
 """
 
+from tidegate.pipeline.live import Live
 from tidegate.pipeline.pipeline import Pipeline, open_pipeline
 from tidegate.pipeline.query_releases import Released
 from tidegate.pipeline.stream_reader import StreamReader, read_stream
 
-__all__ = ["Pipeline", "Released", "StreamReader", "open_pipeline", "read_stream"]
+__all__ = ["Live", "Pipeline", "Released", "StreamReader", "open_pipeline", "read_stream"]

@@ -20,7 +20,13 @@ class ClockRefused(TidegateError):
     """The public clock and the ledger do not go together."""
 
 
-def check_clock(steps: Steps, last: int, now: float, *, most: int, backfill: bool) -> None:
+NEXT = "start once with --backfill", "move the ledger away and begin a new stream with --new-stream"
+IN_PYTHON = "raise catch_up", "begin a new log"
+
+
+def check_clock(
+    steps: Steps, last: int, now: float, *, most: int, backfill: bool, remedies: tuple[str, str] = NEXT
+) -> None:
     """Refuse to start when the clock would close very many steps at once, or stands before what was released.
 
     Parameters
@@ -35,20 +41,22 @@ def check_clock(steps: Steps, last: int, now: float, *, most: int, backfill: boo
         How many steps may be caught up with.
     backfill
         Accept more than that.
+    remedies
+        What to do where the clock is right, and where an earlier start had a wrong one.
     """
     due = steps.closed_by(now) - last
     if due > most and not backfill:
         reached = f"the stream stands at step {last:,}" if last else "the stream has not begun"
         raise ClockRefused(
             f"the clock says {shown(now)} and {reached}, so that {due:,} steps would close at once, more than "
-            f"catch_up = {most:,} in [steps] allows; set the clock right, or, if it is right, start once with --backfill."
+            f"catch_up = {most:,} allows; set the clock right, or, if it is right, {remedies[0]}."
         )
     end = steps.boundary(last + 1) / 1e6
     if last and end > now + SLACK:
         raise ClockRefused(
             f"the clock says {shown(now)} and the ledger has released steps up to {shown(end)}, so that everything "
-            "until then would be late; set the clock right, or, if an earlier start had a wrong one, move the ledger "
-            "away and begin a new stream with --new-stream, whose budget adds to this one's."
+            f"until then would be late; set the clock right, or, if an earlier start had a wrong one, {remedies[1]}, "
+            "whose budget adds to this one's."
         )
 
 
