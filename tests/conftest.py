@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import hashlib
-import itertools
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -11,7 +8,6 @@ import pytest
 from hypothesis import settings
 
 from made_up_data import write
-from tidegate.noise import entropy
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -22,30 +18,7 @@ if "TIDEGATE_DATA" not in os.environ and (beside := ROOT.parent / "shared" / "da
 # No deadline: the first call of a kernel compiles. No database: a test must not depend on earlier runs.
 settings.register_profile("tidegate", deadline=None, database=None)
 settings.register_profile("ci", parent=settings.get_profile("tidegate"), derandomize=True)
-REPEATABLE = bool(os.environ.get("CI") or os.environ.get("TIDEGATE_REPEATABLE"))
-settings.load_profile("ci" if REPEATABLE else "tidegate")
-
-
-def repeatable_urandom(seed: str) -> Callable[[int], bytes]:
-    """What stands in for `os.urandom`: bytes that depend on the seed and the order of requests; a fork has real ones."""
-    process, real, request = os.getpid(), os.urandom, itertools.count()
-
-    def urandom(size: int) -> bytes:
-        if os.getpid() != process:
-            return real(size)
-        return hashlib.shake_256(f"{seed} {next(request)}".encode()).digest(size)
-
-    return urandom
-
-
-@pytest.fixture(autouse=REPEATABLE)
-def repeatable_noise(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where every change is checked a test has the same noise each time: it fails because of the change, or never.
-
-    Everywhere else noise is fresh, so that a test which fails more often than it says is found there.
-    """
-    monkeypatch.setattr(os, "urandom", repeatable_urandom(request.node.nodeid))
-    monkeypatch.setattr(entropy.SYSTEM, "_idle", entropy.Idle())
+settings.load_profile("ci" if os.environ.get("CI") or os.environ.get("TIDEGATE_REPEATABLE") else "tidegate")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

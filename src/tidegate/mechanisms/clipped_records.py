@@ -146,7 +146,7 @@ class ClippedRecords(Mechanism):
     >>> from tidegate.core.session import Session
     >>> from tidegate.mechanisms import BinaryTree
     >>> bins = ValueBins(1440)
-    >>> policy = Event(epsilon="1", max_change=1440)
+    >>> policy = Event(epsilon="2", max_change=1440)
     >>> mechanism = ClippedRecords(policy, build=lambda policy: BinaryTree(policy, horizon=200), bins=bins, learn=50)
     >>> releases = Session(mechanism).push_batch(bins.of_steps([[30, 31, 29]] * 200))
     >>> releases.values.shape, int(releases.fresh.sum()), bool(releases.clip[-1] < 1440)
