@@ -272,6 +272,8 @@ class MqttSource(EventSource):
         return Arrivals(self._taken, b"".join(known), self._taken - 2 * IN_FLIGHT) if known else None
 
     def _connect(self) -> None:
+        if self._client is not None:
+            return  # a second connection would push the first one out
         kinds = library("packettypes", SourceUnavailable).PacketTypes
         properties = library("properties", SourceUnavailable).Properties(kinds.CONNECT)
         properties.SessionExpiryInterval = _FOREVER
