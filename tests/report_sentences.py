@@ -507,7 +507,8 @@ class Told:
             resolution(value) + 0.05 * float(np.nanmean((high - low) / 2)) if np.isfinite(high).any() else 0.0
         )
         near = 1.0 if np.isnan(near) else max(near, resolution(value))
-        outwards = near + resolution(value)
+        # ends of intervals are written rounded outwards, those of 40 and wider to whole numbers
+        outwards = near + (1.0 if np.any(high - low >= 40) else resolution(value))
         truth = None if self.truth is None else self.truth[:, self.columns.index(label)]
         if self.each(r"<span class=quiet>\((light) ", part):
             least, most = self.one(r"light ([\d,.-]+), dark ([\d,.-]+)", part)
@@ -528,7 +529,6 @@ class Told:
         for index, (begin, *cells) in enumerate(rows):
             assert date(begin) == self.moment(index * -(-self.steps // 53))
             for cell, mean in zip(cells, means, strict=True):
-                # ends of intervals are written rounded outwards
                 assert cell == "–" if np.isnan(mean[index]) else close(number(cell), mean[index], outwards), (
                     label, begin, cell, mean[index],
                 )  # fmt: skip
