@@ -13,6 +13,7 @@ from tidegate.audit.neighbours import Counts
 from tidegate.mechanisms.pegasus.deviation import whole_deviation
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.sampled.dsat import DSAT
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
 from tidegate.policy import Pure
@@ -91,6 +92,33 @@ def distribution(epsilon: Fraction, window: int, change: int = 1) -> Program:
             if _differs(draw, row, last, change / spend, 2 * window * change / epsilon):
                 last = np.array([draw.value(value, float(change / spend)) for value in row])
                 spent[at] = spend
+
+    return program
+
+
+def distant(mechanism: DSAT) -> Program:
+    """DSAT: the distance from the last publication against a threshold whose noise is drawn anew for each run.
+
+    Where that noise is narrower than a whole number, it is left out, as by a threshold that was cut to its bounds.
+    """
+    publications, window = mechanism.units, mechanism.policy.steps_charged
+    rate, gain, tests = Fraction(publications, window), Fraction(mechanism.gain), mechanism.tests
+
+    def program(stream: Counts, draw: Draw) -> None:
+        last, published, level, hidden = np.zeros(stream.shape[1], dtype=np.int64), [], Fraction(0), None
+        for step, row in enumerate(stream, 1):
+            if hidden is None and sum(other > step - window for other in published) == publications:
+                continue
+            if hidden is None and tests.threshold_scale > 0.1:
+                hidden = draw.hidden(tests.threshold_scale)
+            limit = int(mechanism.scale * len(row) * 2 ** float(level)) + (0 if hidden is None else hidden)
+            hit = not published or draw.test(int(np.abs(row - last).sum()) - limit, tests.question_scale)
+            level += gain * (hit - rate)
+            if hit:
+                last = np.array([draw.value(value, mechanism.scale) for value in row])
+                published.append(step)
+                draw.forget()
+                hidden = None
 
     return program
 
@@ -194,6 +222,8 @@ def model_of(mechanism: Any) -> Program | None:
         if choice.law != "cube":
             return None
         return grouped(mechanism.scale, choice.lengths, mechanism.distance)
+    if type(mechanism) is DSAT and columns == 1 and mechanism.policy.steps_charged <= 4:
+        return distant(mechanism)
     if isinstance(mechanism, BudgetAbsorption | BudgetDistribution):
         apart = mechanism.shift or mechanism.pan_private or mechanism.shares_noise
         plain = mechanism.groups is None and not apart

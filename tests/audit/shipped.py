@@ -29,6 +29,7 @@ from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
+from tidegate.mechanisms.sampled.dsat import DSAT
 from tidegate.mechanisms.sampled.fast import Fast
 from tidegate.mechanisms.sampled.rescue_dp import RescueDP
 from tidegate.mechanisms.swellfish.swellfish import Swellfish
@@ -132,6 +133,8 @@ def shipped() -> list[Shipped]:
         ),
         Shipped("Fast, noise that slides", Fast(WEvent(epsilon="2", window=4), samples=3, filter=False), 7),
         Shipped("Fast, zCDP", Fast(WEvent(rho="1/2", window=4), samples=2, filter=False), 5),
+        Shipped("DSAT", DSAT(window, publications=1, test_share="1/2"), 5),
+        Shipped("DSAT, w = 4", DSAT(WEvent(epsilon="2", window=4), publications=2, test_share="9/10"), 7),
         Shipped("RescueDP", RescueDP(window, **lavish), 3),
         Shipped("Blocks", Blocks(Uniform(User(epsilon="1", horizon=2))), 4),
         Shipped("PeGaSus", PeGaSus(one), 4),

@@ -35,6 +35,7 @@ NAMED: dict[str, tuple[str, dict[str, str]]] = {
     "ClippedAverage": ("lag = 100\nwindow = 5", ONE_VALUE),
     "ClippedDecay": ('lag = 100\nfactor = "0.9"', ONE_VALUE),
     "ClippedSum": ("", ONE_VALUE),
+    "DSAT": ("publications = 3", {}),
     "EndlessSum": ("", {W_EVENT: 'policy = "event"\nrho = "1"'}),
     "Factorization": (
         'method = "banded"\ndecay = { exponential = "0.9" }',

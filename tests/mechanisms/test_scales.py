@@ -504,6 +504,14 @@ def of_discover(m):
     return of_uniform(m.counts) + m.policy.epsilon * share * Fraction(found / delta)
 
 
+def of_dsat(m):
+    """C runs: a threshold and one hit, of which a step below costs nothing, and a publication."""
+    run = once(moved(m), m.tests.threshold_scale, m.policy) + 2 * once(
+        moved(m), m.tests.question_scale, m.policy
+    )
+    return m.units * (run + once(moved(m), m.scale, m.policy))
+
+
 FORMULAS = {
     "BackwardSmoothing": of_backward_smoothing,
     "BinaryTree": of_binary_tree,
@@ -515,6 +523,7 @@ FORMULAS = {
     "ClippedHistogram": of_learned_clip,
     "ClippedRecords": of_clipped_records,
     "ClippedSum": of_clipped_sum,
+    "DSAT": of_dsat,
     "Discover": of_discover,
     "EndlessSum": of_endless_sum,
     "Factorization": of_factorization,
@@ -578,6 +587,7 @@ OPTIONS = {
     "HybridTree": [{}, {"branching": 3}],
     "SlidingWindowTree": [{"window": 1}, {"window": 2}, {"window": 5}, {"window": 8}],
     "Sample": [{}, {"every": 1}, {"every": 3}],
+    "DSAT": [{}, {"publications": 2, "test_share": "2/3"}],
     "Fast": [{"samples": 2}, {"samples": 1, "blocks": True}],
     "Factorization": [
         {"horizon": 6},

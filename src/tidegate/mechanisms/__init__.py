@@ -19,6 +19,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.mechanism import Mechanism
 
 __all__ = [
+    "DSAT",
     "BackwardSmoothing",
     "BinaryTree",
     "Blocks",
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from tidegate.mechanisms.plain.blocks import Blocks as Blocks
     from tidegate.mechanisms.plain.sample import Sample as Sample
     from tidegate.mechanisms.plain.uniform import Uniform as Uniform
+    from tidegate.mechanisms.sampled.dsat import DSAT as DSAT
     from tidegate.mechanisms.sampled.fast import Fast as Fast
     from tidegate.mechanisms.sampled.rescue_dp import RescueDP as RescueDP
     from tidegate.mechanisms.swellfish.swellfish import Swellfish as Swellfish

@@ -1,4 +1,4 @@
-"""FAST, RescueDP, OptStream and Fourier: as printed, and mutants."""
+"""FAST, RescueDP, DSAT, OptStream and Fourier: as printed, and mutants."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from tests.audit.zoo.animal import PAIR, PRINTED, REPLAY, Animal, pair
+from tests.audit import models
+from tests.audit.zoo.animal import EXACT, PAIR, PRINTED, REPLAY, Animal, pair
 
 from experiments.printed.optstream import PerNode, PrintedFourier, PrintedOptStream
 from experiments.printed.publishing import each_column
+from tidegate.audit.subjects import Configured
 from tidegate.core.mechanism import Matrix, Output
 from tidegate.core.rows import Draws
 from tidegate.mechanisms.optstream.feature_trees import whole_period
 from tidegate.mechanisms.optstream.opt_stream import OptStream
+from tidegate.mechanisms.sampled.dsat import DSAT, State
 from tidegate.mechanisms.sampled.fast import Fast
 from tidegate.mechanisms.sampled.kalman import Kalman
 from tidegate.mechanisms.sampled.rescue_dp import RescueDP
+from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.policy import WEvent
 from tidegate.structures.hierarchy import Hierarchy
 
@@ -40,6 +44,57 @@ class ProcessNoiseFromTheStream(RescueDP):
         variance = 1.0 + (float(np.var(np.diff(rows, axis=0))) if len(rows) > 1 else 0.0)
         other = replace(self, filter=Kalman(process_noise=variance))
         return RescueDP.advance(other, state, rows, first, noise)
+
+
+class KnownThreshold(SparseVector):
+    """A threshold whose noise is gone, and the paper's noise of tests."""
+
+    @property
+    def threshold_scale(self) -> float:  # type: ignore[override]
+        """None to speak of."""
+        return 0.01
+
+    @property
+    def question_scale(self) -> float:  # type: ignore[override]
+        """2CΔ/ε₁ in place of 4CΔ/ε₁."""
+        return super().question_scale / 2
+
+
+class ThresholdCut(DSAT):
+    """DSAT after its noisy threshold was cut to its bounds."""
+
+    @cached_property
+    def tests(self) -> SparseVector:
+        """A threshold that everybody knows."""
+        return KnownThreshold(super().tests.epsilon, self.sensitivity)
+
+
+class OnePublicationMore(DSAT):
+    """C + 1 publications in a window, each with the budget of one of C."""
+
+    def begin(self, first: int) -> State:
+        """Remembers one more."""
+        return super().begin(first)._replace(taken=np.zeros(self.units + 1, dtype=np.int64))
+
+    def most_named(self, steps: int) -> int:
+        """Room for all of them."""
+        return steps
+
+
+class TestsOfHalf(DSAT):
+    """Tests with half of their noise."""
+
+    @cached_property
+    def tests(self) -> SparseVector:
+        """Too narrow."""
+        return SparseVector(2 * Fraction(super().tests.epsilon), self.sensitivity)
+
+
+def enumerated(mechanism: DSAT) -> Configured:
+    """With its program, for the exact tester."""
+    found = Configured(mechanism)
+    found.program = models.distant(mechanism)  # type: ignore[attr-defined]
+    return found
 
 
 class FeatureNotTimesW(OptStream):
@@ -67,7 +122,7 @@ LAVISH: dict[str, Any] = {
 
 def animals() -> list[Animal]:
     """All of them."""
-    two = WEvent(epsilon="2", window=2)
+    two, five = WEvent(epsilon="2", window=2), WEvent(epsilon="1", window=5)
     period, leaves = (whole_period(4),), Hierarchy.from_parents({"north": None, "south": None})
     jumps = [
         [4096 * step, 40960] for step in range(1, 9)
@@ -91,6 +146,14 @@ def animals() -> list[Animal]:
         Animal("RescueDP, process noise from the stream", "printed: the filter's gain tells the raw variance",
                lambda: ProcessNoiseFromTheStream(WEvent(epsilon="6", window=3), portion=1.0, most_portion=1.0, most=1,
                                                  samples=3, pace=None), math.inf, steps=4, seconds=40),
+        Animal("DSAT, threshold cut to its bounds", "printed: without its noise, steps that are not published lose",
+               lambda: enumerated(ThresholdCut(five, publications=1, test_share="49/50", gain=0)),
+               2.45, EXACT, (pair([0] * 5 + [60] * 5, [0] * 5 + [61] * 5),), 10, kind=PRINTED),
+        Animal("DSAT, one publication more", "printed budgets for C, and C + 1 in a window",
+               lambda: OnePublicationMore(WEvent(epsilon="1", window=6), publications=2), 1.5, REPLAY, steps=24),
+        Animal("DSAT, tests of half", "half of the noise of tests and thresholds",
+               lambda: TestsOfHalf(WEvent(epsilon="1", window=6), publications=2, test_share="1/2"), 1.5, REPLAY,
+               steps=24),
         Animal("OptStream, features of sensitivity 1", "printed: the sum over a period changes by w",
                lambda: PrintedOptStream(WEvent(epsilon="2", window=4), samples=2, features=period, noise="laplace"),
                2.5, steps=4, seconds=20, kind=PRINTED),

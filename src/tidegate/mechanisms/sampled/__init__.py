@@ -1,1 +1,1 @@
-"""Adaptive sampling with a filter: FAST (Fan and Xiong 2014) and RescueDP (Wang et al. 2016)."""
+"""Adaptive sampling: FAST (Fan and Xiong 2014), DSAT (Li et al. 2015) and RescueDP (Wang et al. 2016)."""
