@@ -13,6 +13,10 @@ DOCS := $(VENV)/.installed-docs
 
 # Workers for pytest (pytest-xdist); 0 runs everything in one process.
 WORKERS ?= 2
+# A worker begins with files of its own, so that few kernels are compiled by two of them; who is done takes over from others.
+SPREAD = -n $(WORKERS) --dist worksteal
+# Tests start many programs, which would compile every module again if nothing were kept.
+export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help demo serve soak test test-all test-rest lint docs notebooks install-check services packages kafka spark bench repro audit blind mutants campaign year fuzz requests clean
@@ -89,14 +93,14 @@ soak: $(TEST)
 
 # The quick tier: all tests that are not marked slow (CONTRIBUTING.md). Every test has noise of its own that is the same each time.
 test: $(TEST)
-	@TIDEGATE_REPEATABLE=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	@TIDEGATE_REPEATABLE=1 $(BIN)/python -m pytest $(SPREAD) -m "not slow"
 
 test-all: $(TEST)
-	@$(BIN)/python -m pytest -n $(WORKERS)
+	@$(BIN)/python -m pytest $(SPREAD)
 
 # What test-all adds to test; .ci/run runs it after `make test`.
 test-rest: $(TEST)
-	@$(BIN)/python -m pytest -n $(WORKERS) -m slow
+	@$(BIN)/python -m pytest $(SPREAD) -m slow
 
 lint: $(TEST)
 	@$(BIN)/ruff check .

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import Any
@@ -40,12 +40,15 @@ def mechanisms() -> Iterator[type[Any]]:
                 yield found
 
 
-def subjects() -> Iterator[Subject]:
+@cache
+def subjects() -> tuple[Subject, ...]:
     """Every example of every mechanism, with what is pushed to it."""
+    found = []
     for kind in mechanisms():
         made = OWN[kind]() if kind in OWN else [Subject(each) for each in kind.examples()]
         for number, subject in enumerate(made):
-            yield Subject(subject.mechanism, subject.stream, f"{kind.__name__}-{number}")
+            found.append(Subject(subject.mechanism, subject.stream, f"{kind.__name__}-{number}"))
+    return tuple(found)
 
 
 def _thresholds() -> list[Subject]:

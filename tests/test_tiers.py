@@ -42,8 +42,8 @@ def test_a_service_asked_for_by_name_is_refused_in_the_quick_tier(request: pytes
 def test_the_commands_divide_the_tests() -> None:
     """`make test` and what .ci/run adds are complements, and the quick tier has the same noise every time."""
     rules = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert 'TIDEGATE_REPEATABLE=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not slow"\n' in rules
-    assert "$(BIN)/python -m pytest -n $(WORKERS) -m slow\n" in rules
+    assert 'TIDEGATE_REPEATABLE=1 $(BIN)/python -m pytest $(SPREAD) -m "not slow"\n' in rules
+    assert "$(BIN)/python -m pytest $(SPREAD) -m slow\n" in rules
     steps = re.findall(r"^make (\S+)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
     assert [step for step in steps if step in ("test", "test-rest", "lint")] == ["test", "test-rest", "lint"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -24,6 +25,19 @@ def thinned(parameters: Iterable[Any], keep: int, offset: int = 0) -> list[Any]:
     return [
         _as_parameter(each, in_quick=(number - offset) % keep == 0) for number, each in enumerate(parameters)
     ]
+
+
+def combined(keep: int, *choices: Iterable[Any]) -> list[Any]:
+    """Every combination of several choices, of which the quick tier has the first of every `keep`.
+
+    Where `keep` divides no number of choices, each choice is in the quick tier as soon as there are enough combinations.
+
+    Examples
+    --------
+    >>> [(*each.values, bool(each.marks)) for each in combined(3, "ab", "xy")]
+    [('a', 'x', False), ('a', 'y', True), ('b', 'x', True), ('b', 'y', False)]
+    """
+    return thinned([pytest.param(*each) for each in product(*choices)], keep)
 
 
 def rotated(examples: dict[str, list[Any]], turn: int) -> list[Any]:

@@ -182,6 +182,7 @@ def test_no_angle_goes_beyond_a_horizon_and_transcripts_are_as_they_are_said_to_
         assert rows.shape[1] > shown
 
 
+@pytest.mark.slow
 def test_a_stream_is_not_longer_than_a_counter() -> None:
     """A window of six asks for 13 steps, and a counter of eight steps ends before: nobody is accused of that."""
     stepwise = Configured(EXAMPLES[-1], course=COURSES[1])

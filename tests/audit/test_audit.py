@@ -67,7 +67,7 @@ def test_the_zoo_is_large_enough() -> None:
     assert 4 * len(shipped_code) >= 3 * len(ZOO)
 
 
-@pytest.mark.parametrize("name", thinned(QUICK + CHEAP, 8))
+@pytest.mark.parametrize("name", thinned(QUICK + CHEAP, 16))
 def test_animals_are_caught(name: str) -> None:
     """Each is accused, and of no more than it is known to lose."""
     animal = find(name)

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tidegate.config import ConfigError, read_config
+from tiers import combined
 
 TREES = {
     "": "",
@@ -67,8 +68,7 @@ def of_records(records: list[tuple[str, str, float]]) -> str:
 record = st.tuples(st.sampled_from(LEAVES), st.integers(-6, 16).map(lambda half: half / 2))
 
 
-@pytest.mark.parametrize("tree", TREES)
-@pytest.mark.parametrize("aggregate", AGGREGATES)
+@pytest.mark.parametrize(("aggregate", "tree"), combined(3, AGGREGATES, TREES))
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     own=st.lists(record, min_size=1, max_size=4),
@@ -115,8 +115,9 @@ def test_a_unit_changes_a_step_by_no_more_than_the_noise_is_made_for(
     assert np.abs(before - after).sum() <= sensitivity
 
 
-@pytest.mark.parametrize("levels", ["leaves", "all", "auto"])
-@pytest.mark.parametrize("tree", [name for name in TREES if name])
+@pytest.mark.parametrize(
+    ("tree", "levels"), combined(2, [name for name in TREES if name], ["leaves", "all", "auto"])
+)
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     readings=st.lists(st.integers(0, 40), min_size=3, max_size=3),

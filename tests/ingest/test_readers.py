@@ -28,6 +28,7 @@ from tidegate.ingest.sources import postgres
 from tidegate.ingest.sources.text import CsvDialect, Dialect, JsonDialect
 from tidegate.ingest.times import FORMATS, TimeReader
 from tidegate.web.event_parsing import Parser
+from tiers import combined
 
 BIG = 2**53 + 1  # a whole number that no float is
 NANOSECONDS = 1_772_409_600_000_000_000  # when a step begins
@@ -267,9 +268,10 @@ frames_of = st.lists(
 
 
 @settings(max_examples=25, deadline=None)
-@pytest.mark.parametrize("value", [pl.String, pl.Int64, pl.Float64])
-@pytest.mark.parametrize("lenient", [False, True])
-@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize(
+    ("name", "lenient", "value"),
+    combined(5, QUERIES, (False, True), (pl.String, pl.Int64, pl.Float64)),
+)
 @given(frames_of)
 def test_a_batch_becomes_the_rows_of_its_records(
     name: str, lenient: bool, value: Any, frame: pl.DataFrame

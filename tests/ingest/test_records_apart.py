@@ -27,7 +27,7 @@ from tidegate.ingest.sources.mqtt import MqttSource
 from tidegate.ingest.sources.pipe import PipeSource
 from tidegate.ingest.sources.text import PACKED, CsvDialect, JsonDialect
 from tidegate.ingest.times import TimeReader
-from tiers import thinned
+from tiers import combined, thinned
 
 SCHEMA = Schema(time="time", unit="unit", column="place", value="value")
 QUERY = Query(aggregate="sum", columns=Columns(("a", "b")), clip=("0", "10"))
@@ -357,10 +357,10 @@ TIMES = [
         "9223372036854775807",
     ),
 ]
+FORMS = ("auto", "iso", "seconds", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z")
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
-@pytest.mark.parametrize("form", ["auto", "iso", "seconds", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"])
+@pytest.mark.parametrize(("form", "zone"), combined(3, FORMS, ("UTC", "Europe/Berlin")))
 def test_no_time_decides_how_another_is_read(form: str, zone: str) -> None:
     """Every pair, in both orders: each is what it is alone. One unreadable time made all that have a blank vanish."""
 

@@ -19,6 +19,7 @@ from tidegate.noise import current, laplace
 from tidegate.policy import Event, Swellfish, User, WEvent
 from tidegate.queries.sums import laplace_radius
 from tidegate.testing.entropy import fixed_entropy, zero_noise
+from tiers import combined
 
 
 @given(
@@ -189,9 +190,9 @@ def share_within(mechanism, step, radius):
     return law[np.abs(points) <= round(radius / grid, 6)].sum()
 
 
-@pytest.mark.parametrize("grid", ["1", "1/4"])
-@pytest.mark.parametrize("epsilon", ["1", "8"])
-@pytest.mark.parametrize("kind", [BinaryTree, HybridTree])
+@pytest.mark.parametrize(
+    ("kind", "epsilon", "grid"), combined(3, [BinaryTree, HybridTree], ["1", "8"], ["1", "1/4"])
+)
 def test_a_radius_holds_as_often_as_it_says(kind, epsilon, grid):
     """Computed at every step; the radius of noise that is not on the grid, the wrong version, holds less often."""
     horizon = {"horizon": 15} if kind is BinaryTree else {}

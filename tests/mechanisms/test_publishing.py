@@ -414,7 +414,7 @@ def test_decisions_have_the_noise_of_the_law():
     """α = 1e-9: a score of 0 against a limit passes as often as the law's noise is above it; Laplace's is more often."""
     mechanism = Absorption(tg.WEvent(epsilon="1", window=8))
     limit = mechanism.sensitivity * 2 * 8  # of the first step, whose publication would have one share
-    count = 4000
+    count = 2000
     published = sum(Session(mechanism).push(0).fresh for _ in range(count))
     law = mechanism.sharing.law
     noise = [law.draw(current(), "score", 0, law.start())[0].item() for _ in range(40_000)]

@@ -17,6 +17,7 @@ from tidegate.noise import discrete_gaussian, gaussian, kernels, laplace, laplac
 from tidegate.noise.discrete_laplace import PIECE, element_words, laplace_pieces
 from tidegate.noise.entropy import Elements, Words
 from tidegate.testing.entropy import FixedEntropy
+from tiers import thinned
 
 SCALES = [
     5e-324, 1e-300, 0.01, 0.3, 1.0, 1.5, 2.0, 10.7, 1000.0, 65536.123, 2.0**20 - 0.1, 2.0**20,
@@ -112,7 +113,7 @@ def exact_magnitudes(sigma: float) -> tuple[Fraction, int, list[Fraction]]:
     return part, shift, [tail / tails[0] for tail in tails]
 
 
-@pytest.mark.parametrize("sigma", SIGMAS)
+@pytest.mark.parametrize("sigma", thinned(SIGMAS, 2))
 def test_tables_enclose_the_exact_boundaries(sigma: float) -> None:
     """Every boundary is within half of the error that draws allow for, and the bounds of the reference are right."""
     part, shift, tails = exact_magnitudes(sigma)
@@ -210,7 +211,7 @@ def near_magnitudes(sigma: float) -> list[int]:
     return sorted(m for m in near if 0 <= m < 1 << 63)
 
 
-@pytest.mark.parametrize("sigma", SIGMAS)
+@pytest.mark.parametrize("sigma", thinned(SIGMAS, 2, offset=1))
 def test_gaussian_agrees_next_to_boundaries(sigma: float) -> None:
     """Batch, single and per-element draws equal the reference where the magnitude or the test is close."""
     exact, (_, shift, _) = Fraction(sigma), exact_magnitudes(sigma)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,7 @@ from tidegate.noise import (
 )
 from tidegate.noise.discrete_gaussian import table_of
 from tidegate.noise.entropy import SYSTEM
+from tiers import thinned
 
 N = 1 << 22
 Integers = npt.NDArray[np.int64]
@@ -171,9 +173,9 @@ def uniform(n: int) -> npt.NDArray[np.float64]:
     return SYSTEM.words("", 0, n, range(n), 0, 1)[0].view(np.int64) * 2.0**-63
 
 
-def cases(wrong: dict[str, tuple[Sampler, list[float]]]) -> list[tuple[str, float]]:
+def cases(wrong: dict[str, tuple[Sampler, list[float]]]) -> list[Any]:
     """All pairs of a wrong version and a scale at which it must be refused."""
-    return [(name, scale) for name, (_, scales) in wrong.items() for scale in scales]
+    return thinned([pytest.param(name, scale) for name, (_, scales) in wrong.items() for scale in scales], 2)
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("make", [readings, shop], ids=["readings", "shop"])
+@pytest.mark.parametrize(
+    "make", [pytest.param(readings, marks=pytest.mark.slow), shop], ids=["readings", "shop"]
+)
 def test_damage_is_refused_or_changes_nothing(tmp_path: Path, make: Callable[[Path], str]) -> None:
     """Whatever value is damaged, of whatever table."""
     stopped = Stopped(tmp_path, make)

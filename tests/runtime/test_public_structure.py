@@ -367,6 +367,7 @@ def from_a_broker(
         thread.join(60)
 
 
+@pytest.mark.slow
 def test_events_that_are_sent_leave_no_trace(tmp_path: Path) -> None:
     """The same for those that a service takes; its thread has noise of its own, which rows do not show."""
     surfaces = []

@@ -474,6 +474,7 @@ def test_connections_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             each.close()
 
 
+@pytest.mark.slow
 def test_connections_leave_descriptors_for_streams(tmp_path: Path) -> None:
     """Far more idle connections than files may be open: events are taken, and steps are released."""
     token = Tokens(tmp_path / "tokens.json").add("producer", "gateway")
