@@ -18,6 +18,7 @@ from tidegate.ingest.times import TimeReader
 from tidegate.policy.budget import Approximate, Pure
 from tidegate.web import explanations
 from tidegate.web.event_parsing import MOST_MEMBERS, BadBatch, Parser, TooLarge, unpack
+from tiers import combined
 
 GOOD = {
     NDJSON: b'{"time": "2026-03-02", "unit": "a", "place": "north"}\n',
@@ -46,9 +47,7 @@ def body(kind: str, lines: list[bytes]) -> bytes:
     return (b"time,unit,place\n" if kind == "text/csv" else b"") + b"".join(lines)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("which", range(4))
-@pytest.mark.parametrize("blank", [False, True])
+@pytest.mark.parametrize(("blank", "which", "kind"), combined(3, [False, True], range(4), KINDS))
 def test_the_first_bad_line_is_named(parser: Parser, kind: str, which: int, blank: bool) -> None:
     """Wherever it is, with and without empty lines before it, also where the last line is wrong and does not end."""
     count, head = 13, int(kind == "text/csv")

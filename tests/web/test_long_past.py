@@ -27,12 +27,13 @@ from tidegate.pipeline.query_releases import Released
 from tidegate.sinks.chunks import Chunk
 from tidegate.web import channel
 from tidegate.web.driver import Driver
+from tiers import slow
 
 STEPS = 600
 ALARMS = '[[alarm]]\nname = "full"\ncolumn = "north"\nabove = 3.0\n'
 
 
-@pytest.fixture(params=["Uniform", "Tide", "OptStream"])
+@pytest.fixture(params=["Tide", *slow("Uniform", "OptStream")])
 def long(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     """A stream with many commits of one step each, and marks among them; two of three kinds revise steps."""
     monkeypatch.setattr(pipeline_module, "MARK_EVERY", 20)
