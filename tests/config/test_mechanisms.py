@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import fields
+from fractions import Fraction
 from pathlib import Path
 
 import polars as pl
@@ -15,6 +16,7 @@ from tidegate.config import Config, ConfigError, parse_config, read_config
 from tidegate.config.document import EXAMPLE
 from tidegate.mechanisms import catalogue
 from tidegate.mechanisms.counters.factorization import Factorization
+from tidegate.mechanisms.discovery.discover import Discover
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.mechanisms.sampled.fast import Fast
 from tidegate.queries.decayed import Exponential
@@ -57,7 +59,7 @@ NAMED: dict[str, tuple[str, dict[str, str]]] = {
 # what has no place in a file yet, and the words of the refusal
 REFUSED = {
     "ClippedHistogram": "columns",
-    "Discover": "from Python",
+    "Discover": 'columns = "discover"',
     "PerLeafOptStream": "mobility|hierarchy",
     "Swellfish": "belong together",
 }
@@ -95,11 +97,43 @@ def test_a_file_names_it_and_a_stream_of_it_is_released(name: str, tmp_path: Pat
     assert pl.read_csv(tmp_path / "released.csv", infer_schema_length=None)["step"].n_unique() == 168
 
 
-def test_columns_that_are_to_be_found_are_refused(tmp_path: Path) -> None:
-    """With the line, and where they can be found."""
-    text = re.sub(r"columns = \[.*?\]", 'columns = "discover"', EXAMPLE, flags=re.DOTALL)
-    with pytest.raises(ConfigError, match=r"tidegate\.mechanisms\.Discover") as refused:
-        config_of(tmp_path, text)
+FOUND = re.sub(r"columns = \[.*?\]", 'columns = "discover"', EXAMPLE, flags=re.DOTALL)
+WITH_DELTA = FOUND.replace('epsilon = "1"', 'epsilon = "1"\ndelta = "1e-6"')
+
+
+def test_columns_that_nobody_has_listed_are_found(tmp_path: Path) -> None:
+    """With parameters of the mechanism, and durations for epochs."""
+    assert 'delta = "1e-6"' in WITH_DELTA
+    more = 'name = "Discover"\nepoch = "48h"\ncategories = 3\ncolumns = 20\nlength = 16\nshare = "1/3"'
+    mechanism = config_of(tmp_path, WITH_DELTA.replace('name = "auto"', more)).mechanism
+    assert isinstance(mechanism, Discover)
+    assert (mechanism.epoch, mechanism.categories, mechanism.columns, mechanism.length) == (48, 3, 20, 16)
+    assert (mechanism.share, mechanism.distinct) == (Fraction(1, 3), True)
+    plain = config_of(tmp_path, WITH_DELTA)
+    assert plain.mechanism.describe()["epoch"] == plain.policy.window
+    assert not any("given again" in clause for clause in plain.guarantee.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("delta", "# delta"), "delta"),
+        (('name = "auto"', 'name = "Tide"'), "needs Discover and not Tide"),
+        (('name = "auto"', 'name = "Discover"\nepochs = 3'), "did you mean 'epoch'"),
+        (('name = "auto"', 'name = "Discover"\nepoch = "90min"'), "whole number of steps"),
+        (('aggregate = "distinct"', 'aggregate = "mean"\nclip = [0, 1]'), "count or distinct"),
+        (('unit = "device"', ""), "unit"),
+        (('column = "building"', ""), "column"),
+        (("[sink]", '[[answer]]\nname = "best"\nkind = "top"\ncount = 1\n\n[sink]'), "come and go"),
+    ],
+)
+def test_what_does_not_fit_to_found_columns_is_refused(
+    change: tuple[str, str], words: str, tmp_path: Path
+) -> None:
+    """In one sentence, with the line."""
+    assert change[0] in WITH_DELTA
+    with pytest.raises(ConfigError, match=words) as refused:
+        config_of(tmp_path, WITH_DELTA.replace(*change))
     assert refused.value.line is not None
 
 

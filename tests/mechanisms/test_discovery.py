@@ -16,7 +16,8 @@ from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms.discovery import discover
 from tidegate.mechanisms.discovery.calibration import Selection, calibrate, loss
 from tidegate.mechanisms.discovery.discover import Discover
-from tidegate.mechanisms.discovery.occurrences import Collector, Step, named, records
+from tidegate.mechanisms.discovery.occurrences import Collector, Step, records
+from tidegate.structures.category_names import named
 from tidegate.testing.entropy import fixed_entropy
 
 POLICY = tg.WEvent(epsilon="8", delta="1e-4", window=4)
@@ -127,6 +128,19 @@ def test_counts_are_of_the_first_records_of_each_unit():
     assert side.counts(1, ("a", "b")) == (2, 1, 1)
     assert side.counts(1, ()) == (4,)
     assert Side(Discover(POLICY), [rows]).counts(1, ("a", "b")) == (1, 1, 0)
+
+
+def test_units_count_once_in_a_column():
+    """With `distinct`: also in the rest, whatever its categories are, and in as many columns as a unit may change."""
+    policy = tg.WEvent(epsilon="1000000", delta="1/10", window=2, max_change=2)
+    mechanism = Discover(policy, columns=1, epoch=1, distinct=True)
+    here = [(f"p{number}", "bakery") for number in range(50)]
+    often = [("ann", name) for name in ("x", "bakery", "y", "bakery", "x")] + [("bob", "x"), ("bob", "y")]
+    session = tg.open(mechanism)
+    collector = mechanism.collector()
+    session.push(collector.step(here))
+    release = session.push(collector.step([*here, *often, ("eve", " bakery "), ("eve", "bakery")]))
+    assert {name: round(value) for name, value in release.counts.items()} == {"bakery": 52, "other": 2}
 
 
 def test_units_count_once_a_category_and_in_the_first_categories():

@@ -61,6 +61,24 @@ name = "Uniform"
 [sink]
 location = "out.csv"
 """
+FOUND = """
+[query]
+columns = "discover"
+most = 2
+
+[protect]
+epsilon = "8"
+delta = "1/100"
+window = 6
+
+[mechanism]
+columns = 3
+epoch = 5
+categories = 2
+
+[sink]
+location = "out.csv"
+"""
 READINGS = """
 [source]
 location = "events.csv"
@@ -100,6 +118,20 @@ def places(folder: Path, mechanism: str = "BudgetAbsorption", steps: int = 40) -
             lines += [f"{time},{place}{unit},{place}" for unit in range(size)]
     (folder / "events.csv").write_text("\n".join(lines) + "\n")
     return HEAD.format(columns='column = "place"', steps=steps) + PLACES.format(mechanism=mechanism)
+
+
+def stalls(folder: Path, steps: int = 40) -> str:
+    """Categories that nobody has listed: two that stay, one that comes and goes, and one that a single unit has."""
+    lines = ["time,unit,place"]
+    for step in range(steps):
+        time = f"2026-03-{2 + step // 24:02d}T{step % 24:02d}:30"
+        there = [("bakery", 40), ("Café", 30)] + [("stage", 60)] * (10 <= step < 20)
+        for place, size in there:
+            lines += [f"{time},{place[0]}{unit + step},{place}" for unit in range(size)]
+            lines += [f"{time},{place[0]}{step},  {place} "]  # the same name
+        lines += [f"{time},lone,the only one"]
+    (folder / "events.csv").write_text("\n".join(lines) + "\n")
+    return HEAD.format(columns='column = "place"', steps=steps) + FOUND
 
 
 def shop(folder: Path, steps: int = 40) -> str:

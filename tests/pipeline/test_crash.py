@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.pipeline.crash_worker import POINTS
-from tests.pipeline.streams import places, readings, settings, shop
+from tests.pipeline.streams import places, readings, settings, shop, stalls
 from tests.runtime.helpers import Worker
 
 from tidegate.core.sqlite_log import SQLiteLog
@@ -18,7 +18,12 @@ from tidegate.core.verify import verify
 
 pytestmark = pytest.mark.slow  # kills
 
-STREAMS: dict[str, Callable[[Path], str]] = {"one query": places, "shop": shop, "missing readings": readings}
+STREAMS: dict[str, Callable[[Path], str]] = {
+    "one query": places,
+    "shop": shop,
+    "missing readings": readings,
+    "found categories": stalls,
+}
 CUTS = [*POINTS, "within a line"]
 
 

@@ -183,6 +183,7 @@ def made_up(parts: Sequence[Config], levels: Sequence[float]) -> list[list[StepB
 
     from tidegate.config.auto import steps_of_a_day
     from tidegate.config.relations import relations, signs
+    from tidegate.errors import InvalidParameter
     from tidegate.ingest import StepBlock
     from tidegate.noise import install
     from tidegate.noise.fixed import FixedEntropy
@@ -190,6 +191,13 @@ def made_up(parts: Sequence[Config], levels: Sequence[float]) -> list[list[StepB
     from tidegate.queries.relations import adjusted
     from tidegate.report.accuracy import step_seconds
 
+    if any(part.query.discovers for part in parts):
+        raise InvalidParameter(
+            "columns",
+            "discover",
+            "a list for a preview, which makes up numbers and no names",
+            "see docs/howto/discover.md for what a plan says of categories that are found",
+        )
     season = steps_of_a_day(step_seconds(parts[0]))
     steps = min(parts[0].steps.count or LONGEST, 20_000)
     with install(FixedEntropy("preview")):  # makes up a stream and protects nobody

@@ -305,7 +305,7 @@ def _summary(pipeline: Pipeline, before: int, ok: bool, verified: str) -> dict[s
         "steps": pipeline.step,
         "steps_now": pipeline.step - before,
         "releases": pipeline.releases,
-        "columns": list(first.query.answer_labels),
+        "columns": _columns(pipeline.released[first.name]),
         "sink": sinks[0],
         "ledger_file": without_secrets(queries.ledger),
         "guarantee": queries.guarantee,
@@ -328,7 +328,9 @@ def _summary(pipeline: Pipeline, before: int, ok: bool, verified: str) -> dict[s
         done["accuracy"] = _accuracy(pipeline.released[first.name])
         return done
     done["columns"] = [
-        f"{config.name}: {label}" for config in queries.parts for label in config.query.answer_labels
+        f"{config.name}: {label}"
+        for config in queries.parts
+        for label in _columns(pipeline.released[config.name])
     ]
     done["sink"] = ", ".join(sinks)
     done["queries"] = [
@@ -336,7 +338,7 @@ def _summary(pipeline: Pipeline, before: int, ok: bool, verified: str) -> dict[s
             "name": config.name,
             "share": str(config.share),
             "mechanism": released_by(config.mechanism),
-            "columns": list(config.query.answer_labels),
+            "columns": _columns(pipeline.released[config.name]),
             "releases": pipeline.released[config.name].number,
             "sink": sink,
             "accuracy": _accuracy(pipeline.released[config.name]),
@@ -346,15 +348,26 @@ def _summary(pipeline: Pipeline, before: int, ok: bool, verified: str) -> dict[s
     return done
 
 
+def _columns(released: Released) -> list[str]:
+    """The names of a query's columns; of those that are found, the ones that are open now."""
+    from tidegate.report.found import columns_of
+    from tidegate.sinks.chunks import joined
+
+    config = released.config
+    last = joined(released.chunks(released.number - 1), config.query.width) if released.number else None
+    return columns_of(config, joined([], 0) if last is None else last)
+
+
 def _accuracy(released: Released) -> dict[str, Any] | None:
     """How far the last releases are off, as they themselves say, and what would help where that is too far."""
     from tidegate.report.accuracy import accuracy
+    from tidegate.report.found import as_listed
     from tidegate.report.wording import Words
     from tidegate.sinks.chunks import joined, latest
 
-    config = released.config
-    recent = joined(released.chunks(max(0, released.number - RECENT)), config.query.width)
-    found = accuracy(config, latest(recent))
+    recent = joined(released.chunks(max(0, released.number - RECENT)), released.config.query.width)
+    config, newest = as_listed(released.config, latest(recent))
+    found = accuracy(config, newest)
     if found is None:
         return None
     words = Words(config)

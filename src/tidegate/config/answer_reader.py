@@ -144,6 +144,13 @@ def _answer(keys: AnswerKeys, config: Config, queries: Mapping[str, Config]) -> 
         raise InvalidParameter(
             "location", location, "a file that ends in .csv or .jsonl", f'write "{keys.name}.csv"'
         )
+    if config.query.discovers:
+        raise InvalidParameter(
+            "kind",
+            keys.kind,
+            "asked of a query with a list of columns, because those that are found come and go",
+            "drop it, or list the columns",
+        )
     meaning = meaning_of(config)
     for column in keys.columns:
         _check_column("columns", column, meaning)

@@ -29,6 +29,7 @@ from tidegate.ingest import CombinedQuery, Intake, Query, Schema, Steps, open_so
 from tidegate.ingest.editions import EditionsIntake
 from tidegate.ingest.query import MISSING
 from tidegate.mechanisms import Mechanism
+from tidegate.mechanisms.discovery.discover import SAME_RECORDS
 from tidegate.mechanisms.mechanism import BOUNDED
 from tidegate.policy import Guarantee, Policy
 from tidegate.servers.kafka import is_topic
@@ -133,6 +134,8 @@ class Config:
                 assumptions.append(_GAPS_ARE_PUBLIC)
         elif self.schema.unit is None:
             assumptions.append(_RECORDS)
+        if self.query.discovers:  # the pipeline keeps them
+            assumptions = [clause for clause in assumptions if clause != SAME_RECORDS]
         found = replace(found, assumptions=tuple(assumptions))
         return replace(found, unit=self.protects(self.policy)) if self.trailing else found
 

@@ -48,6 +48,15 @@ KINDS: dict[str, tuple[dict[str, Any], str]] = {
         {"anyOf": [{"const": "learn"}, {"type": "array", "items": {"type": ["string", "integer"]}}]},
         'two exact numbers, or `"learn"`',
     ),
+    "columns": (
+        {
+            "anyOf": [
+                {"const": "discover"},
+                {"type": "array", "items": {"type": ["string", "integer"]}},
+            ]
+        },
+        'list of texts, or `"discover"`',
+    ),
     "number": ({"type": "number"}, "number"),
     "table": ({"type": ["string", "object"]}, "text, or a table of texts"),
     "named": ({"type": ["string", "object"]}, "name, or the table `[query.mechanism]`"),
@@ -185,10 +194,11 @@ class QueryKeys:
         default="count",
         choices=AGGREGATES,
     )
-    columns: tuple[str, ...] = key(
+    columns: tuple[str, ...] | str = key(
         "The public list of categories (or of series, where the input is given). Without it there is one "
-        "column.",
-        kind="texts",
+        'column. "discover": nobody has listed them, and a category is a column once enough units have it; needs delta, '
+        "and Discover finds them.",
+        kind="columns",
         default=(),
     )
     edges: tuple[str, ...] = key(
@@ -427,7 +437,7 @@ class SinkKeys:
     )
     format: str = key("The format; auto goes by the file's name.", default="auto", choices=FORMATS)
     layout: str = key(
-        "One row a step (wide) or one row for each step and column (long).",
+        "One row a step (wide) or one row for each step and column (long); always long where categories are found.",
         default="wide",
         choices=("wide", "long"),
     )

@@ -32,7 +32,6 @@ from tidegate.config.unsupported import (
     DECAYS,
     DISCOVER,
     NO_STREAMS,
-    NOT_FOUND,
     REFUSED,
     TABLES,
     policy_of_a_block,
@@ -41,7 +40,7 @@ from tidegate.config.withhold import read_withhold
 from tidegate.errors import InvalidInput, InvalidParameter, TidegateError
 from tidegate.exact import exact, whole
 from tidegate.ingest import Columns, Intervals, Query, Schema, Steps
-from tidegate.ingest.columns import MOST
+from tidegate.ingest.columns import MOST, Discovered
 from tidegate.ingest.learned_clip import LARGEST_VALUE, Learning, Learnt
 from tidegate.ingest.levels import LEAVES, NODES, Levels, better_measured, hierarchy_of, read_links
 from tidegate.ingest.lookup import Lookup, read_lookup
@@ -50,6 +49,7 @@ from tidegate.ingest.query import ALL
 from tidegate.intervals import ByLaw
 from tidegate.mechanisms import Mechanism, catalogue, find, installed
 from tidegate.mechanisms.clipped_records import ClippedRecords
+from tidegate.mechanisms.discovery.discover import Discover
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.noise import Law
 from tidegate.policy import Clock, Event, Policy, User, WEvent, read_policy
@@ -62,6 +62,14 @@ _LAST_YEAR = 253_370_764_800_000_000  # when the year 9999 begins, in microsecon
 LEARN = "learn"  # for bounds of a value
 LARGEST_FILE = 256 * 2**20
 DATA = {".csv", ".parquet", ".jsonl", ".ndjson"}  # what is given by mistake
+_OF_DISCOVERY = (
+    "columns",
+    "epoch",
+    "categories",
+    "share",
+    "stay",
+    "length",
+)  # keys of [mechanism] for Discover
 _GIVEN_BY_OTHERS = {"policy", "columns", "grid", "rounding"}  # a mechanism gets these from the other sections
 # names of parameters that are spelt differently in the file
 _SPELT = {"names": "columns"}
@@ -288,10 +296,10 @@ class FileReader:
                     name,
                 )
             return value if isinstance(value, str) else self.value(section, name, value, "exacts")
+        if kind == "columns":
+            return value if value == DISCOVER else self.value(section, name, value, "texts")
         if kind in ("texts", "exacts"):
             if not isinstance(value, list):
-                if (name, value) == ("columns", DISCOVER):
-                    raise self.fail(NOT_FOUND, section, name)
                 raise self.fail(f'{name} must be a list; write {name} = ["…", "…"].', section, name)
             if len(value) > MOST:
                 raise self.fail(f"{name} has more than {MOST} entries; group them.", section, name)
@@ -348,7 +356,8 @@ class FileReader:
                 "stream ends; write for example count = 168, or follow = true in [source] if it continues.",
                 "steps",
             )
-        query = self.make("query", lambda: _query(query_keys, self.path.parent, steps))
+        found = self.discovered(query_keys, sections["mechanism"], extra)
+        query = self.make("query", lambda: _query(query_keys, self.path.parent, steps, found))
         if not self.overs and query_keys.over is not None:
             self.overs = (query_keys.over,)
         query = self.levelled(query, query_keys, sections["mechanism"])
@@ -368,7 +377,9 @@ class FileReader:
         policy = self.make("protect", lambda: self.policy(protect, query, schema, steps))
         mapped = query.maps_units(schema)
         self.make("protect", lambda: query.check(policy, records=schema.unit is None, mapped=mapped))
-        if query.learn is not None:
+        if query.discovers:
+            mechanism = self.discovering(extra, policy, query, steps)
+        elif query.learn is not None:
             records = schema.unit is None
             mechanism = self.learning(sections["mechanism"], extra, policy, query, steps, records=records)
         else:
@@ -396,6 +407,45 @@ class FileReader:
             withhold=self.make("publish", lambda: read_withhold(sections["publish"])),
             run=sections["run"],
         )
+
+    def discovered(
+        self, keys: QueryKeys, mechanism: MechanismKeys, extra: dict[str, Any]
+    ) -> Discovered | None:
+        """Where categories are found: the public parameters of their columns."""
+        if keys.columns != DISCOVER:
+            if mechanism.name == "Discover":
+                raise self.fail(
+                    'Discover finds columns; write columns = "discover" in [query], or name another mechanism.',
+                    "mechanism",
+                    "name",
+                )
+            return None
+        if mechanism.name not in ("auto", "Discover"):
+            raise self.fail(
+                f'columns = "discover" needs Discover and not {mechanism.name}; write name = "Discover", or list the '
+                "columns.",
+                "mechanism",
+                "name",
+            )
+        own = {item.name: item.default for item in fields(Discover) if item.name in _OF_DISCOVERY}
+        for key in extra:
+            if key not in own:
+                near = _nearest(key, ["name", *own]) or f"; those of Discover are {', '.join(own)}."
+                raise self.fail(f"unknown key {key!r} in [mechanism]{near}", "mechanism", key)
+        given = [
+            self.make("mechanism", lambda name=name: whole(name, extra.get(name, own[name])))  # type: ignore[misc]
+            for name in ("columns", "categories", "length")
+        ]
+        return Discovered(*given)
+
+    def discovering(self, extra: dict[str, Any], policy: Policy, query: Query, steps: Steps) -> Mechanism:
+        """What finds categories."""
+        annotations = {item.name: str(item.type) for item in fields(Discover)}
+        read = {key: self.parameter(key, value, annotations[key]) for key, value in extra.items()}
+        if "epoch" in read:
+            read["epoch"] = self.make("mechanism", lambda: steps.window("epoch", read["epoch"]))
+        read["distinct"] = query.aggregate == "distinct"
+        return self.make("mechanism", lambda: Discover(policy, **read))
 
     def levelled(self, query: Query, keys: QueryKeys, mechanism: MechanismKeys) -> Query:
         """The query, with what is measured and released of its hierarchy."""
@@ -791,7 +841,7 @@ def _learning(keys: QueryKeys, steps: Steps) -> tuple[Learning | None, tuple[Any
     return Learning(count), (0, bound)
 
 
-def _query(keys: QueryKeys, folder: Path, steps: Steps) -> Query:
+def _query(keys: QueryKeys, folder: Path, steps: Steps, discovered: Discovered | None = None) -> Query:
     if keys.columns and keys.edges:
         raise InvalidParameter("edges", "given", "absent where columns are named", "drop one of the two")
     lookup = None if keys.lookup is None else read_lookup(folder / keys.lookup)
@@ -813,9 +863,15 @@ def _query(keys: QueryKeys, folder: Path, steps: Steps) -> Query:
         raise InvalidParameter("levels", keys.levels, "absent without a hierarchy", "drop it")
     if keys.edges:
         columns = Intervals(keys.edges, keys.outside)
-    elif keys.columns and levels is None:
+    elif not isinstance(keys.columns, str) and keys.columns and levels is None:
         columns = Columns(keys.columns, keys.outside)
-    found = {"columns": columns, "clip": clip or None, "learn": learn, "lookup": lookup, "levels": levels}
+    found = {
+        "columns": discovered or columns,
+        "clip": clip or None,
+        "learn": learn,
+        "lookup": lookup,
+        "levels": levels,
+    }
     over = 1 if keys.over is None else steps.window("over", keys.over)
     return Query(**_parameters(keys, Query) | found | {"over": over})  # which checks the number of bounds
 

@@ -26,18 +26,9 @@ NO_STREAMS = {
         'Threshold is one release and no stream, so it cannot be named here; name = "ClippedSum" learns one from the '
         "first steps of its stream and uses it."
     ),
-    "Discover": (
-        "Discover reads units and categories as they are, and a file has a list of columns; push them from Python, or "
-        "list the columns."
-    ),
 }
 
 DISCOVER = "discover"  # what stands for columns that nobody has listed
-NOT_FOUND = (
-    'columns = "discover" is refused: categories that nobody has listed are found from Python alone, with '
-    "tidegate.mechanisms.Discover; write the list of columns, or push units and categories from Python."
-)
-
 # parameters of mechanisms that are for Python only
 REFUSED = {
     "experiment": Refused(

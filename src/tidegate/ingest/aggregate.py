@@ -14,19 +14,22 @@ from tidegate.exact import show
 from tidegate.ingest import kernels
 from tidegate.ingest.arrays import frozen, never_decreases
 from tidegate.ingest.bounding import bounded
-from tidegate.ingest.columns import Columns, Intervals, as_array, numbers
+from tidegate.ingest.columns import Columns, Discovered, Intervals, as_array, numbers, texts
 from tidegate.ingest.condition import Condition
 from tidegate.ingest.errors import RepeatedReading, refuse
 from tidegate.ingest.levels import NODES
 from tidegate.ingest.query import LARGEST, Query
 from tidegate.ingest.schema import Schema, UnitReader, unit_codes
 from tidegate.ingest.times import TimeReader
+from tidegate.structures.category_names import each_named
 from tidegate.structures.grid import nearest_units
 
 Matrix = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 _NOTHING = np.zeros(0, dtype=np.int64)
 RECORDS = "records"  # for how many records a row stands that was merged
+CATEGORY = "category"  # of a row, where nobody has listed them
+ROW = ("time", "unit", "value", "column", CATEGORY, RECORDS)  # of a row, in their order
 
 
 def read_rows(
@@ -65,6 +68,9 @@ def read_rows(
         parts["column"] = query.columns.indices(frame[schema.value])
     else:
         parts["column"] = column_numbers(query, frame, schema)
+    if isinstance(query.columns, Discovered):
+        assert schema.column is not None
+        parts[CATEGORY] = each_named(texts(frame[schema.column]), query.columns.length)
     return pl.DataFrame(parts).drop_nulls()
 
 
@@ -73,7 +79,9 @@ def column_numbers(query: Query, frame: pl.DataFrame, schema: Schema) -> Any:
     if schema.column is None or isinstance(query.columns, Intervals):
         return np.zeros(len(frame), dtype=np.int32)
     keys, found = frame[schema.column], query.lookup
-    return query.columns.indices(keys) if found is None else found.indices(keys, query.columns)
+    if found is None or isinstance(query.columns, Discovered):
+        return query.columns.indices(keys)
+    return found.indices(keys, query.columns)
 
 
 def chosen(query: Query, frame: pl.DataFrame, *, lenient: bool = False) -> pl.DataFrame:
@@ -194,6 +202,8 @@ def step_vectors(
     out = np.zeros((count, query.counted), dtype=np.int64)
     given = query.aggregate == "given"
     missing = np.ones((count, query.counted), dtype=np.bool_) if given else None
+    if query.discovers:  # its steps are records; see `occurrences`
+        return out, None
     if not len(rows):
         return expanded(query, out, missing)
     at = steps - first
@@ -219,6 +229,33 @@ def step_vectors(
         else:
             kernels.add_records(at, columns, values, query.weight, also, out)
     return expanded(query, out, missing)
+
+
+def occurrences(query: Query, rows: pl.DataFrame, steps: Matrix) -> pl.DataFrame:
+    """The records of complete steps where categories are found: step, unit and category, in the order of their times.
+
+    Of a unit those that may count are there, in each step: its first records, and the first ones of its categories. Which
+    these are depends on its own records alone.
+    """
+    assert isinstance(query.columns, Discovered)
+    if not len(rows):
+        return pl.DataFrame(schema={"step": pl.Int64, "unit": pl.String, CATEGORY: pl.String})
+    return _first_occurrences(query, rows, steps).select("step", "unit", CATEGORY)
+
+
+def _first_occurrences(query: Query, rows: pl.DataFrame, steps: Matrix) -> pl.DataFrame:
+    """Rows with their step, by step and time, at equal times by category; those that count nowhere are left out."""
+    assert isinstance(query.columns, Discovered)
+    rows = rows.with_columns(pl.Series("step", steps, dtype=pl.Int64)).sort("step", "time", CATEGORY)
+    unit = ["step", "unit"]
+    first = pl.struct(*unit, CATEGORY).is_first_distinct()
+    if query.aggregate == "distinct":  # which of them share a column is known to the mechanism alone
+        return rows.filter(first)
+    rows = rows.with_columns(first.alias("first"))
+    number = pl.int_range(pl.len(), dtype=pl.Int64).over(unit)
+    known = pl.col("first").cum_sum().over(unit)
+    kept = (number < query.most) | (pl.col("first") & (known <= query.columns.categories))
+    return rows.filter(kept).drop("first")
 
 
 def _add_merged(
@@ -258,6 +295,9 @@ def needed(query: Query, rows: pl.DataFrame, steps: Matrix) -> tuple[pl.DataFram
     are merged: one row per step and column, which says for how many it stands. So what is held of open steps is bounded
     by the number of units or columns, and not by how much is sent. Only while a clip is learned all records are held.
     """
+    if query.discovers:
+        found = _first_occurrences(query, rows, steps)
+        return found.select(rows.columns), found["step"].to_numpy()
     if query.aggregate != "given" and "unit" not in rows.columns:
         return (rows, steps) if query.learn is not None else _merged(rows, steps)
     if not never_decreases(steps):

@@ -6,13 +6,14 @@ not depend on records: a finite input is cut at multiples of a public number of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from tidegate.errors import InvalidParameter
 from tidegate.ingest.aggregate import Mask, Matrix
@@ -60,6 +61,8 @@ class StepBlock:
         None, or which cells have no reading (:meth:`filled`).
     later
         How many more editions of these steps follow; their records are still needed then.
+    records
+        Of queries whose categories are found, by their place among all: step, unit and category of each record.
 
     Examples
     --------
@@ -76,6 +79,7 @@ class StepBlock:
     position: Position
     missing: Mask | None = field(default=None, repr=False)
     later: int = 0
+    records: Mapping[int, pl.DataFrame] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.units)
@@ -85,8 +89,14 @@ class StepBlock:
         missing = None if self.missing is None else self.missing[part]
         if missing is not None and not missing.any():
             missing = None
-        first = self.first_step + range(len(self))[part].start
-        return StepBlock(first, self.units[part], self.grid, self.position, missing, self.later)
+        steps = range(self.first_step, self.first_step + len(self))[part]
+        records = {
+            number: rows.filter(pl.col("step").is_between(steps.start, steps.stop - 1))
+            for number, rows in self.records.items()
+        }
+        return StepBlock(
+            steps.start, self.units[part], self.grid, self.position, missing, self.later, records
+        )
 
     @property
     def last_step(self) -> int:
@@ -179,4 +189,8 @@ def _joined(parts: list[StepBlock]) -> StepBlock:
             np.zeros(part.units.shape, np.bool_) if part.missing is None else part.missing for part in parts
         ]
         missing = np.concatenate(masks)
-    return replace(parts[-1], first_step=parts[0].first_step, units=units, missing=missing)
+    records = {
+        number: pl.concat([part.records[number] for part in parts], how="vertical_relaxed")
+        for number in parts[-1].records
+    }
+    return replace(parts[-1], first_step=parts[0].first_step, units=units, missing=missing, records=records)

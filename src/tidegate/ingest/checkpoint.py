@@ -9,11 +9,12 @@ from typing import Protocol
 import numpy as np
 import polars as pl
 
-from tidegate.ingest.aggregate import RECORDS, Matrix
+from tidegate.ingest.aggregate import CATEGORY, RECORDS, Matrix
 from tidegate.ingest.sources.source import Arrivals
 
 _HEAD = struct.Struct("<BI")  # which columns there are, and how many rows
-_VALUE, _UNIT, _RECORDS = 1, 2, 4
+_VALUE, _UNIT, _RECORDS, _CATEGORY = 1, 2, 4, 8
+_NO_TEXT = 2**32 - 1  # in the place of the length of a text that is not there
 _MOST_ROWS = 2**18  # of one entry, so that none is too large for a database
 
 
@@ -52,16 +53,16 @@ def packed(rows: pl.DataFrame, numbers: Matrix) -> Iterator[tuple[int, bytes]]:
 
 def _packed(rows: pl.DataFrame) -> bytes:
     flags = _VALUE * ("value" in rows.columns) | _UNIT * ("unit" in rows.columns)
-    flags |= _RECORDS * (RECORDS in rows.columns)
+    flags |= _RECORDS * (RECORDS in rows.columns) | _CATEGORY * (CATEGORY in rows.columns)
     parts = [_HEAD.pack(flags, len(rows)), _bytes(rows["time"], "<i8"), _bytes(rows["column"], "<i4")]
     if flags & _VALUE:
         parts.append(_bytes(rows["value"], "<i8"))
     if flags & _RECORDS:
         parts.append(_bytes(rows[RECORDS], "<i8"))
     if flags & _UNIT:
-        units = [unit.encode() for unit in rows["unit"].cast(pl.String).to_list()]
-        parts.append(np.array([len(unit) for unit in units], dtype="<u4").tobytes())
-        parts += units
+        parts += _texts(rows["unit"].cast(pl.String))
+    if flags & _CATEGORY:
+        parts += _texts(rows[CATEGORY])
     return b"".join(parts)
 
 
@@ -82,11 +83,18 @@ def unpacked(content: bytes) -> pl.DataFrame:
         parts["value"] = pl.Series(column("<i8"), dtype=pl.Int64)
     if flags & _RECORDS:
         parts[RECORDS] = pl.Series(column("<i8"), dtype=pl.Int64)
-    if flags & _UNIT:
-        ends = np.cumsum(column("<u4"), dtype=np.int64).tolist()
-        begins = [0, *ends[:-1]]
-        texts = [content[at + begin : at + end].decode() for begin, end in zip(begins, ends, strict=True)]
-        parts["unit"] = pl.Series(texts, dtype=pl.String)
+    for name, flag in (("unit", _UNIT), (CATEGORY, _CATEGORY)):
+        if flags & flag:
+            sizes = column("<u4").astype(np.int64)
+            there = sizes != _NO_TEXT
+            ends = np.cumsum(np.where(there, sizes, 0)).tolist()
+            begins = [0, *ends[:-1]]
+            texts = [
+                content[at + begin : at + end].decode() if known else None
+                for begin, end, known in zip(begins, ends, there.tolist(), strict=True)
+            ]
+            parts[name] = pl.Series(texts, dtype=pl.String)
+            at += ends[-1] if ends else 0
     return pl.DataFrame({**parts, "column": places}).select(_in_order(flags))
 
 
@@ -97,9 +105,17 @@ def _in_order(flags: int) -> list[str]:
         "unit": flags & _UNIT,
         "value": flags & _VALUE,
         "column": True,
+        CATEGORY: flags & _CATEGORY,
         RECORDS: flags & _RECORDS,
     }
     return [name for name, there in wanted.items() if there]
+
+
+def _texts(series: pl.Series) -> list[bytes]:
+    """The lengths of texts, then the texts; one that is not there has a length that no text has."""
+    texts = [None if text is None else text.encode() for text in series.to_list()]
+    sizes = [_NO_TEXT if text is None else len(text) for text in texts]
+    return [np.array(sizes, dtype="<u4").tobytes(), *(text for text in texts if text is not None)]
 
 
 def _bytes(series: pl.Series, kind: str) -> bytes:

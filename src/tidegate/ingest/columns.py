@@ -118,6 +118,46 @@ class Columns:
 
 
 @dataclass(frozen=True)
+class Discovered:
+    """Categories that nobody has listed: the columns are places, and which category has one is released.
+
+    Parameters
+    ----------
+    places
+        The most categories that are open at once.
+    categories
+        In how many categories a unit counts in an epoch.
+    length
+        The bytes of a name.
+
+    Examples
+    --------
+    >>> Discovered(2, 1, 32).labels
+    ('place 1', 'place 2', 'other')
+    """
+
+    places: int
+    categories: int
+    length: int
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of places, and of the rest."""
+        return (*(f"place {place}" for place in range(1, self.places + 1)), OTHER)
+
+    def __len__(self) -> int:
+        return self.places + 1
+
+    def indices(self, series: pl.Series) -> Indices:
+        """Where a record without a category is: nowhere. All others are placed by the mechanism alone."""
+        return np.where(series.is_null().to_numpy(), np.int32(-1), np.int32(0)).astype(np.int32)
+
+    def describe(self) -> dict[str, Any]:
+        """Identify the columns exactly, as JSON."""
+        return {"discover": self.places, "categories": self.categories, "length": self.length}
+
+
+@dataclass(frozen=True)
 class Intervals:
     """A public grid of half-open intervals [e₀, e₁), [e₁, e₂), … of a number.
 

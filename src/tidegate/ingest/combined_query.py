@@ -16,7 +16,7 @@ import polars as pl
 
 from tidegate.errors import InvalidParameter
 from tidegate.ingest import aggregate
-from tidegate.ingest.aggregate import Mask, Matrix
+from tidegate.ingest.aggregate import CATEGORY, Mask, Matrix
 from tidegate.ingest.blocks import StepBlock
 from tidegate.ingest.columns import Columns
 from tidegate.ingest.condition import Condition
@@ -91,14 +91,23 @@ class CombinedQuery:
     def apart(self, block: StepBlock) -> tuple[StepBlock, ...]:
         """The steps of each query, out of a block of all of them."""
         found, begin = [], 0
-        for _, query in self.parts:
+        for number, (_, query) in enumerate(self.parts):
             end = begin + query.width
             missing = None if block.missing is None else block.missing[:, begin:end]
             if missing is not None and not missing.any():
                 missing = None
             units = np.ascontiguousarray(block.units[:, begin:end])
+            records = {0: block.records[number]} if number in block.records else {}
             found.append(
-                StepBlock(block.first_step, units, Fraction(query.grid), block.position, missing, block.later)
+                StepBlock(
+                    block.first_step,
+                    units,
+                    Fraction(query.grid),
+                    block.position,
+                    missing,
+                    block.later,
+                    records,
+                )
             )
             begin = end
         return tuple(found)
@@ -113,20 +122,29 @@ class CombinedQuery:
             if len(part):
                 part = part.with_columns(pl.col("column") - pl.lit(int(begin) + 1, dtype=pl.Int32))
                 part = part if aggregate.valued(query) else part.drop("value", strict=False)
+                part = part if query.discovers else part.drop(CATEGORY, strict=False)
             yield query, part, steps[own]
 
     def together(self, number: int, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows of one query, as rows among those of all."""
         at = pl.col("column").cast(pl.Int32) + pl.lit(int(self.places[number]) + 1, dtype=pl.Int32)
-        if not self.any_values:
-            return rows.with_columns(at)
-        values = pl.col("value") if "value" in rows.columns else pl.lit(0, dtype=pl.Int64).alias("value")
-        return rows.with_columns(at, values)
+        more = []
+        if self.any_values and "value" not in rows.columns:
+            more.append(pl.lit(0, dtype=pl.Int64).alias("value"))
+        if self.any_discovers and CATEGORY not in rows.columns:
+            more.append(pl.lit(None, dtype=pl.String).alias(CATEGORY))
+        rows = rows.with_columns(at, *more)
+        return rows.select(name for name in aggregate.ROW if name in rows.columns)
 
     @cached_property
     def any_values(self) -> bool:
         """Whether one of the queries adds up values."""
         return any(aggregate.valued(query) for _, query in self.parts)
+
+    @cached_property
+    def any_discovers(self) -> bool:
+        """Whether the categories of one of the queries are found."""
+        return any(query.discovers for _, query in self.parts)
 
 
 Counted = Query | CombinedQuery
@@ -195,6 +213,19 @@ def step_vectors(
     vectors = np.concatenate([units for units, _ in found], axis=1)
     masks = [missing for _, missing in found if missing is not None]
     return vectors, np.concatenate(masks, axis=1) if len(masks) == len(found) else None
+
+
+def occurrences(query: Counted, rows: pl.DataFrame, steps: Matrix) -> dict[int, pl.DataFrame]:
+    """The records of the queries whose categories are found, by their place among all; see `aggregate.occurrences`."""
+    if isinstance(query, Query):
+        return {0: aggregate.occurrences(query, rows, steps)} if query.discovers else {}
+    if not query.any_discovers:
+        return {}
+    return {
+        number: aggregate.occurrences(each, own, numbers)
+        for number, (each, own, numbers) in enumerate(query.split(rows, steps))
+        if each.discovers
+    }
 
 
 def fill(query: Counted, units: Matrix, missing: Mask | None, first: int) -> Mask | None:

@@ -19,7 +19,15 @@ from tidegate.ingest.aggregate import Matrix
 from tidegate.ingest.arrays import never_decreases
 from tidegate.ingest.blocks import Cutter, StepBlock, block_steps
 from tidegate.ingest.checkpoint import Checkpoint, packed, unpacked
-from tidegate.ingest.combined_query import CombinedQuery, fill, needed, numeric, read_rows, step_vectors
+from tidegate.ingest.combined_query import (
+    CombinedQuery,
+    fill,
+    needed,
+    numeric,
+    occurrences,
+    read_rows,
+    step_vectors,
+)
 from tidegate.ingest.errors import TimeGoesBackwards
 from tidegate.ingest.pending_rows import PendingRows
 from tidegate.ingest.query import Query
@@ -428,8 +436,9 @@ class Intake:
             )
             self.counted |= bool(high > low) and _any_counts(rows[int(low) : int(high)], units)
             missing = fill(self.query, units, missing, first)
+            records = occurrences(self.query, rows[int(low) : int(high)], numbers[low:high])
             grid = Fraction(self.query.grid) if isinstance(self.query, Query) else Fraction(1)
-            yield StepBlock(first, units, grid, {}, missing)
+            yield StepBlock(first, units, grid, {}, missing, records=records)
             first = end + 1
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, positive, show, whole
-from tidegate.ingest.columns import OTHER, Columns, Intervals
+from tidegate.ingest.columns import OTHER, Columns, Discovered, Intervals
 from tidegate.ingest.condition import Condition
 from tidegate.ingest.learned_clip import Learning
 from tidegate.ingest.levels import NODES, Levels, decimals_of
@@ -47,7 +47,7 @@ class Query:
         bins of a range, from which quantiles are read. "given": the input is already aggregated, one reading for each
         step and column.
     columns
-        The public columns: :class:`Columns` or :class:`Intervals`.
+        The public columns: :class:`Columns` or :class:`Intervals`; or :class:`Discovered`, where nobody has listed them.
     most
         The most contributions of one unit in one step (m). The first ones by time are kept, at equal times
         those of the first columns, then of the smallest values: a rule that looks at the unit's own events
@@ -103,7 +103,7 @@ class Query:
     """
 
     aggregate: str
-    columns: Columns | Intervals = ALL
+    columns: Columns | Intervals | Discovered = ALL
     most: int = 1
     clip: tuple[ExactLike, ExactLike] | None = None
     grid: ExactLike = 1
@@ -144,6 +144,34 @@ class Query:
         self._validate_levels()
         self._validate_learning()
         self._validate_over()
+        self._validate_discovery()
+
+    @property
+    def discovers(self) -> bool:
+        """Whether nobody has listed the categories: then steps are records, and the mechanism finds the columns."""
+        return isinstance(self.columns, Discovered)
+
+    def _validate_discovery(self) -> None:
+        if not self.discovers:
+            return
+        if self.aggregate not in ("count", "distinct"):
+            raise InvalidParameter(
+                "aggregate",
+                self.aggregate,
+                "count or distinct where categories are found",
+                'write aggregate = "count", or list the columns',
+            )
+        for name, given in (
+            ("lookup", self.lookup is not None),
+            ("hierarchy", self.levels is not None),
+            ("over", self.over > 1),
+            ("weighting", self.weighting != "keep"),
+            ("grid", self.grid != 1),
+        ):
+            if given:
+                raise InvalidParameter(
+                    name, "given", "absent where categories are found", "drop it, or list the columns"
+                )
 
     def _validate_over(self) -> None:
         whole("over", self.over, most=MOST_OVER)
@@ -549,10 +577,17 @@ class Query:
                 )
             if isinstance(self.columns, Intervals):
                 raise InvalidParameter("value", None, "given for intervals", "name the column of values")
-        several = isinstance(self.columns, Columns) and len(self.columns) > 1
+        several = isinstance(self.columns, Columns | Discovered) and len(self.columns) > 1
         if schema.column is None and not self.wide and (several or self.lookup is not None):
             raise InvalidParameter(
                 "column", None, "given for several columns, or for a lookup", "name the column of categories"
+            )
+        if self.discovers and schema.unit is None:
+            raise InvalidParameter(
+                "unit",
+                None,
+                "given where categories are found, of which enough units must have one",
+                "name the column of units",
             )
         if self.aggregate == "distinct" and schema.unit is None:
             raise InvalidParameter("unit", None, 'given for "distinct"', "name the column of units")

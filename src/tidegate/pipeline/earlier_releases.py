@@ -31,7 +31,7 @@ from tidegate.pipeline.query_releases import Released
 from tidegate.pipeline.window_spending import Spending, window_units
 from tidegate.policy import Policy
 from tidegate.releases import Status, Values
-from tidegate.sinks.chunks import Chunk, joined, latest
+from tidegate.sinks.chunks import Categories, Chunk, joined, latest
 
 Rows = Callable[[int], Iterator[Row]]  # all rows from a number on
 CHARGED = (PUSHED, HALTED, EVENT)
@@ -247,6 +247,13 @@ def with_silent_steps(chunk: Chunk, last: int) -> Chunk:
         spread(chunk.status, int(Status.SILENT)),
         spread(chunk.values, np.nan),
         None if chunk.radius is None else spread(chunk.radius, np.nan),
+        categories=None
+        if chunk.categories is None
+        else Categories(
+            spread(chunk.categories.names, 0),
+            spread(chunk.categories.opened, 0),
+            spread(chunk.categories.units, np.nan),
+        ),
     )
 
 

@@ -79,7 +79,7 @@ def layout_of(config: Config, since: int, stream: str, unit: Fraction, *, revise
         zone=config.steps.zone,
         unit=unit,
         stream=stream,
-        form=config.sink.layout,
+        form="long" if config.query.discovers else config.sink.layout,  # its columns come and go
         revised=revised,
         answers=config.query.answers,
         bounds=config.query.intervals,
@@ -87,6 +87,7 @@ def layout_of(config: Config, since: int, stream: str, unit: Fraction, *, revise
         rounds=config.query.levels is None or config.query.aggregate == "quantile",
         guarantee=config.fingerprint,
         since=since,
+        found=config.query.discovers,
     )
 
 

@@ -38,6 +38,7 @@ from tidegate.errors import InvalidParameter, without_secrets
 from tidegate.exact import show
 from tidegate.ingest import CombinedQuery, Intake, StepBlock
 from tidegate.ingest.query import MISSING
+from tidegate.mechanisms.discovery.discover import Discover
 from tidegate.pipeline.archive import Archives
 from tidegate.pipeline.clock_check import check_clock, check_closed
 from tidegate.pipeline.delivery import NullObserver, Observer, SinkState
@@ -45,6 +46,7 @@ from tidegate.pipeline.errors import LogUnavailable
 from tidegate.pipeline.lock import StreamLock
 from tidegate.pipeline.logs import LogReader, log_exists, open_log, unusable
 from tidegate.pipeline.numbered_releases import no_releases_after
+from tidegate.pipeline.open_epochs import OpenEpochs
 from tidegate.pipeline.outputs import (
     NullSink,
     answer_sinks,
@@ -123,6 +125,11 @@ class Pipeline:
         try:
             self.archives = Archives(log, self.spool, archives_of(queries.first), queries.first.run.keep)
             self._gappy = {part.name for part in self.parts if part.query.fill == MISSING}
+            self._epochs = {
+                name: OpenEpochs(name, each, self.spool)
+                for name, each in self.mechanisms.items()
+                if isinstance(each, Discover)
+            }
             self.reading = Reading(
                 self.parts, self.mechanisms, self.session.scopes, self.spool, self.archives
             )
@@ -388,6 +395,9 @@ class Pipeline:
         values: dict[str, Any] = {}
         for config, block in zip(edition, blocks, strict=True):
             own, name = block[part], config.name
+            if name in self._epochs:
+                values[name] = self._epochs[name].steps(own)
+                continue
             if name in self._gappy:
                 self.spool.put_gaps(name, own.first_step, own.missing)
             if own.missing is None:
@@ -418,6 +428,8 @@ class Pipeline:
                 if len(chunk):
                     self.observers[name].released(chunk)
         self.spool.forget(self.session.steps[self.editions[-1][0].name])
+        for name, epochs in self._epochs.items():
+            epochs.forget(self.session.steps[name])
 
     def _read_commits(self) -> Iterator[dict[str, Chunk]]:
         """The releases of every commit that was not read yet."""

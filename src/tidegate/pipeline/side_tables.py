@@ -3,6 +3,8 @@
 - How far each sink has got, and where the readers of releases stand: hints, from which a start continues sooner.
 - Marks: where a reader stood after so many releases, so that old ones are found without reading all before them.
 - Which readings are missing: public, and written before the commit of their steps.
+- Units and categories of an open epoch, where categories are found: its last step tests them together. They are written
+  before the commit of their steps, and removed when the epoch is over.
 - Rows of open steps that their source cannot repeat: written before a broker may forget them. Rows of steps that were
   committed are ignored, so they need not vanish in the same transaction.
 
@@ -33,7 +35,7 @@ from tidegate.ingest.sources.source import Arrivals
 from tidegate.pipeline.logs import LogReader, told
 from tidegate.pipeline.numbered_releases import Mask, State
 
-PRIVATE = ("spooled", "arrivals")  # tables with records, which no backup has
+PRIVATE = ("spooled", "arrivals", "occurrences")  # tables with records, which no backup has
 TABLES = """
 CREATE TABLE IF NOT EXISTS {notes} (
     log {integer}, name TEXT, value TEXT NOT NULL, checksum {bytes} NOT NULL, PRIMARY KEY (log, name)
@@ -56,7 +58,11 @@ CREATE TABLE IF NOT EXISTS {spooled} (
 CREATE INDEX IF NOT EXISTS spooled_step ON {spooled} (log, step);
 CREATE TABLE IF NOT EXISTS {arrivals} (
     log {integer}, number {integer}, content {bytes} NOT NULL, PRIMARY KEY (log, number)
-)
+);
+CREATE TABLE IF NOT EXISTS {occurrences} (
+    number {counted}, log {integer} NOT NULL, query TEXT NOT NULL, step {integer} NOT NULL, content {bytes} NOT NULL
+);
+CREATE INDEX IF NOT EXISTS occurrences_step ON {occurrences} (log, query, step)
 """
 CHECKED = {  # the columns of rows with a checksum, which is over these in this order
     "notes": "name, value",
@@ -64,7 +70,7 @@ CHECKED = {  # the columns of rows with a checksum, which is over these in this 
     "marks": "scope, number, step, state",
     "gaps": "query, first, last, mask",
 }
-NAMES = ("notes", "sinks", "marks", "gaps", "spooled", "arrivals")
+NAMES = ("notes", "sinks", "marks", "gaps", "spooled", "arrivals", "occurrences")
 LITE = {
     **{name: name for name in NAMES},
     "integer": "INTEGER",
@@ -166,9 +172,11 @@ class ServerDatabase:
     def __init__(self, url: str, *, make: bool = True) -> None:
         self._lock = RLock()
         self._connection = Connection(Address(url))
-        found = self._connection.all("SELECT to_regclass('tidegate.arrivals')::text")
-        self._there = found[0][0] is not None  # the last table that is made
-        if make and not self._there:
+        found = self._connection.all(
+            "SELECT to_regclass('tidegate.arrivals')::text, to_regclass('tidegate.occurrences')::text"
+        )
+        self._there = found[0][0] is not None
+        if make and found[0][1] is None:  # the last table that is made
             self._there = True
             with self.transaction():
                 self._connection.all("SELECT pg_advisory_xact_lock(127970252481395)", again=False)
@@ -345,6 +353,35 @@ class Spool:
             found = np.zeros((last - first + 1, columns), dtype=np.bool_) if found is None else found
             found[low - first : high - first + 1] = mask[low - begin : high - begin + 1]
         return found
+
+    # what an open epoch has ---------------------------------------------------------------------------------------
+
+    def put_occurrences(self, query: str, first: int, entries: Sequence[tuple[int, bytes]]) -> None:
+        """Keep the records of steps of an open epoch, each entry of one step, in the place of all from a step on."""
+        with self._database.transaction():
+            # a start after a crash may find other records of the steps that were not committed
+            self._run("DELETE FROM {occurrences} WHERE log = ? AND query = ? AND step >= ?", (query, first))
+            for step, content in entries:
+                self._run(
+                    "INSERT INTO {occurrences} (log, query, step, content) VALUES (?, ?, ?, ?)",
+                    (query, step, content),
+                )
+
+    def occurrences(self, query: str, first: int, last: int) -> list[bytes]:
+        """The entries of some steps, in the order of the steps."""
+        found = self._run(
+            "SELECT content FROM {occurrences} WHERE log = ? AND query = ? AND step BETWEEN ? AND ? "
+            "ORDER BY step, number",
+            (query, first, last),
+        )
+        return [bytes(content) for (content,) in found]
+
+    def forget_occurrences(self, query: str, before: int) -> None:
+        """Remove the records of steps before one: their epoch is over."""
+        if self._run(
+            "SELECT 1 FROM {occurrences} WHERE log = ? AND query = ? AND step < ? LIMIT 1", (query, before)
+        ):
+            self._run("DELETE FROM {occurrences} WHERE log = ? AND query = ? AND step < ?", (query, before))
 
     # rows that a source cannot repeat ----------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from tidegate.composition import zcdp_delta
 from tidegate.config import Config
 from tidegate.exact import show
 from tidegate.policy import Approximate, Budget, ZeroConcentrated
+from tidegate.report.found import rule
 from tidegate.report.learnt import learnt_clip, released_by
 from tidegate.report.wording import Words, budget_in_words, title_of_all
 from tidegate.sinks.errors import SinkError
@@ -74,7 +75,7 @@ def card(config: Config, history: Sequence[str] = ()) -> dict[str, Any]:
             "aggregate": config.query.aggregate,
             "values": words.counted or NOT_STATED,
             "bounded": words.bounds or "nothing is left out",
-            "columns": list(config.query.answer_labels),
+            "columns": rule(config) if config.query.discovers else list(config.query.answer_labels),
             "step": words.step,
             "start": config.steps.begin(1).astimezone(ZoneInfo(config.steps.zone)).isoformat(),
             "steps": config.steps.count,

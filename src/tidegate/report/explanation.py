@@ -12,6 +12,7 @@ from tidegate.exact import show
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.naming import MOST_NAMES, listed
 from tidegate.policy import Secret, Swellfish
+from tidegate.report.found import rule
 from tidegate.report.learnt import learnt_clip, released_by
 from tidegate.report.wording import Words, budget_in_words, odds, several
 
@@ -59,8 +60,12 @@ def published(config: Config, *, named: bool) -> Iterator[str]:
     }[query.aggregate]
     labels = query.answer_labels
     where = f" in {listed(labels)}" if len(labels) > 1 and query.aggregate != "quantile" else ""
+    if query.discovers:
+        where = f" by {config.schema.column}, and of all others together,"
     start = f"{config.name}: every" if named else "Every"
     yield f"{start} {words.step}, {counted}{where} is published with noise by {released_by(config.mechanism)}."
+    if query.discovers:
+        yield rule(config)
     if config.edition:
         yield words.edition
     if query.where is not None:

@@ -82,6 +82,8 @@ class Numbers:
             begin = config.steps.begin(step).astimezone(zone).isoformat(timespec="seconds")
             silent = self.newest.status[row] == Status.SILENT
             for column, label in enumerate(labels):
+                if self.newest.categories is not None and np.isnan(self.answers[row, column]):
+                    continue  # a category that is not open
                 said = ["" if part[row][column] is None else str(part[row][column]) for part in written]
                 shown = SILENT if silent else WITHHELD if self.withheld[row, column] else SHOWN
                 yield [begin, str(step), config.name, label, *said, shown]

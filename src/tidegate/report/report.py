@@ -26,6 +26,7 @@ from tidegate.releases import Status
 from tidegate.report.accuracy import Accuracy, accuracy, step_seconds
 from tidegate.report.answered import answered
 from tidegate.report.card import card_of_all
+from tidegate.report.found import as_listed, categories_section, true_counts
 from tidegate.report.learnt import learnt_clip, released_by
 from tidegate.report.left_out import LeftOut, left_out
 from tidegate.report.numbers import Numbers, numbers_of
@@ -93,8 +94,8 @@ class Statistic:
 
     @property
     def config(self) -> Config:
-        """The query."""
-        return self.released.config
+        """The query; with the categories that were found, as if they had been listed."""
+        return self.numbers.config
 
     @property
     def newest(self) -> Chunk:
@@ -178,10 +179,17 @@ def write_report(
     for place, (each, numbers) in enumerate(zip(released, released_numbers(released, ended), strict=True)):
         steps = numbers.newest.step
         last = int(steps[-1]) if len(steps) else 0
-        truth = true_values(each.config, last)[steps - 1] if compare_truth else None
+        truth = None
+        if compare_truth and each.config.query.discovers:
+            everything = np.full((last, numbers.answers.shape[1]), np.nan)
+            everything[steps - 1] = numbers.answers
+            truth = true_counts(each.config, numbers.config, everything, last)[steps - 1]
+        elif compare_truth:
+            truth = true_values(each.config, last)[steps - 1]
         if made_up is not None:
             truth = made_up[place][steps - 1]
-        left = left_out(each.config, last) if compare_truth else None
+        found = each.config.query.discovers  # what is in no column is in other
+        left = left_out(each.config, last) if compare_truth and not found else None
         if left is not None and left.unbounded is not None:
             left = replace(left, unbounded=left.unbounded[steps - 1])
         statistics.append(Statistic(each, numbers, truth, left))
@@ -200,7 +208,7 @@ def write_report(
 def released_numbers(released: Sequence[Released], ended: Sequence[Ended] | None = None) -> list[Numbers]:
     """The newest numbers of all queries of a stream, from its first step on; `ended` if they were read before."""
     found = ended_scopes(released[0].rows()) if ended is None else ended
-    return numbers_of([(each.config, newest_of_all(each, found)) for each in released])
+    return numbers_of([as_listed(each.config, newest_of_all(each, found)) for each in released])
 
 
 # the page ---------------------------------------------------------------------------------------------------
@@ -432,7 +440,14 @@ def _released(page: Page, one: Statistic) -> Iterator[str]:
     yield _withheld(one)
     yield _before(page, one)
     yield _silent(one)
-    yield _gaps(labels, _read(one))
+    found_here = one.released.config.query.discovers
+    yield (
+        categories_section(
+            one.released.config, newest, lambda step: f"{_moment(config, step):%-d %B %Y, %H:%M}"
+        )
+        if found_here
+        else _gaps(labels, _read(one))
+    )
     yield _noise(one, found)
     yield from _answers(page, one)
     yield "</section>\n"
@@ -725,7 +740,7 @@ def _status(page: Page, one: Statistic) -> str:
 
 def _card(page: Page) -> str:
     """The card of the deployment, which `release --card` writes as JSON."""
-    found = card_of_all([one.config for one in page.statistics], page.history)
+    found = card_of_all([one.released.config for one in page.statistics], page.history)
     rows = "".join(f"<tr><td>{html.escape(label)}<td>{html.escape(value)}" for label, value in _fields(found))
     return (
         "<section id=card><details><summary><h2>The card of this deployment</h2></summary>"

@@ -12,13 +12,14 @@ from fractions import Fraction
 
 from tidegate.clock.steps import CALENDAR
 from tidegate.config import Config
-from tidegate.exact import show
+from tidegate.exact import ExactLike, show
 from tidegate.ingest.quantiles import Range
 from tidegate.policy import Approximate, Budget, Event, Pure, Swellfish, User, ZeroConcentrated
 from tidegate.report.accuracy import Accuracy, step_seconds, what_would_help
 
 HOUR, DAY = 3600, 86_400
 YEAR = 365  # days
+LONGEST_DELTA = 12  # digits of a δ that is written out
 UNEVEN = 1.5  # times as wide: intervals that one number does not speak for
 
 
@@ -56,7 +57,11 @@ class Words:
         words = self.config.about.counted or measured.get(query.aggregate) or self.counted or "values"
         if query.over > 1:
             words += f" seen in the last {self.span(query.over)},"
-        so_far = ", all so far, after each " if self.config.mechanism.statistic != "steps" else " per "
+        so_far = (
+            ", all so far, after each "
+            if self.config.mechanism.statistic not in ("steps", "categories")
+            else " per "
+        )
         return f"{words[:1].upper()}{words[1:]}{so_far}{self.step}"
 
     @property
@@ -313,7 +318,17 @@ def budget_in_words(budget: Budget) -> str:
         case Pure():
             return f"ε = {show(budget.epsilon)}"
         case Approximate():
-            return f"ε = {show(budget.epsilon)}, δ = {show(budget.delta)}"
+            return f"ε = {show(budget.epsilon)}, δ = {_short(budget.delta)}"
         case ZeroConcentrated():
             return f"ρ = {show(budget.rho)}"
     return str(budget)
+
+
+def _short(delta: ExactLike) -> str:
+    """A δ in few digits, rounded up where it has more."""
+    exact = show(Fraction(delta))
+    if len(exact) <= LONGEST_DELTA:
+        return exact
+    power = math.floor(math.log10(Fraction(delta))) - 1
+    found = Fraction(10) ** power * math.ceil(Fraction(delta) / Fraction(10) ** power)
+    return f"{float(found):.2g}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,38 @@ _COLUMNS = (
 )
 
 
+class Categories(NamedTuple):
+    """Which category each column of some releases is, where categories are found; the last column is all others.
+
+    Parameters
+    ----------
+    names
+        releases × columns × bytes; a column that is free has no name.
+    opened
+        The step at which each category opened; 0 where a column is free.
+    units
+        The noisy number of units that the last test of each category has seen.
+    """
+
+    names: npt.NDArray[np.int8]
+    opened: Integers
+    units: Values
+
+    def picked(self, part: Any) -> Categories:
+        """Those of some releases."""
+        return Categories(self.names[part], self.opened[part], self.units[part])
+
+    def of(self, index: int) -> list[tuple[int, str, int, float]]:
+        """The columns of one release that have a category: column, name, since when, and how many units."""
+        return [
+            (place, self.names[index, place].tobytes().rstrip(b"\0").decode(), opened, units)
+            for place, (opened, units) in enumerate(
+                zip(self.opened[index].tolist(), self.units[index].tolist(), strict=True)
+            )
+            if opened
+        ]
+
+
 @dataclass(frozen=True)
 class Chunk:
     """Consecutive releases in columns.
@@ -49,6 +81,8 @@ class Chunk:
         have the same; NaN where none is known, None where none ever is.
     errors
         Of what the errors of values are made, for those who add steps up; None where nobody does, or nothing is known.
+    categories
+        Where categories are found: which of them the columns are.
 
     Examples
     --------
@@ -68,6 +102,7 @@ class Chunk:
     values: Values
     radius: Values | None = None
     errors: Errors | None = None
+    categories: Categories | None = None
 
     def __len__(self) -> int:
         return len(self.step)
@@ -86,6 +121,7 @@ class Chunk:
         # revised values of a period become known together, each after a delay of its own
         ends = releases.ends
         delay = np.full(count, releases.delay) if ends is None else ends - releases.steps
+        found = getattr(releases, "found", None)
         return cls(
             first,
             releases.steps,
@@ -98,6 +134,7 @@ class Chunk:
             np.asarray(releases.values, dtype=np.float64),
             _known(releases.radius(CONFIDENCE)),
             releases.radii.errors() if explained and releases.radii is not None else None,
+            None if found is None else Categories(*found),
         )
 
     @classmethod
@@ -152,13 +189,22 @@ class Chunk:
         columns: dict[str, Any] = {name: getattr(self, name)[part] for name, _ in _COLUMNS}
         radius = None if self.radius is None else self.radius[part]
         errors = None if self.errors is None else Errors(*(each[part] for each in self.errors))
-        return Chunk(self.first + begin, values=self.values[part], radius=radius, errors=errors, **columns)
+        categories = None if self.categories is None else self.categories.picked(part)
+        return Chunk(
+            self.first + begin,
+            values=self.values[part],
+            radius=radius,
+            errors=errors,
+            categories=categories,
+            **columns,
+        )
 
     def picked(self, index: Integers) -> Chunk:
         """Some of the releases, in any order, without their errors; their numbers are the caller's business."""
         columns: dict[str, Any] = {name: getattr(self, name)[index] for name, _ in _COLUMNS}
         radius = None if self.radius is None else self.radius[index]
-        return Chunk(self.first, values=self.values[index], radius=radius, **columns)
+        categories = None if self.categories is None else self.categories.picked(index)
+        return Chunk(self.first, values=self.values[index], radius=radius, categories=categories, **columns)
 
 
 def joined(chunks: Iterable[Chunk], width: int) -> Chunk:
@@ -173,7 +219,12 @@ def joined(chunks: Iterable[Chunk], width: int) -> Chunk:
     }
     values = np.concatenate([chunk.values for chunk in found])
     return Chunk(
-        found[0].first, values=values, radius=_joined_radius(found), errors=_joined_errors(found), **columns
+        found[0].first,
+        values=values,
+        radius=_joined_radius(found),
+        errors=_joined_errors(found),
+        categories=_joined_categories(found),
+        **columns,
     )
 
 
@@ -206,6 +257,24 @@ def _joined_radius(chunks: Sequence[Chunk]) -> Values | None:
         for chunk in chunks
     ]
     return np.concatenate(parts)
+
+
+def _joined_categories(chunks: Sequence[Chunk]) -> Categories | None:
+    """Steps of which nothing is said have none."""
+    known = next((chunk.categories for chunk in chunks if chunk.categories is not None), None)
+    if known is None:
+        return None
+    parts = [chunk.categories or no_categories(len(chunk), known) for chunk in chunks]
+    return Categories(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+
+
+def no_categories(count: int, like: Categories) -> Categories:
+    """So many releases in which no category is open, with columns as others have them."""
+    return Categories(
+        np.zeros((count, *like.names.shape[1:]), dtype=like.names.dtype),
+        np.zeros((count, *like.opened.shape[1:]), dtype=like.opened.dtype),
+        np.full((count, *like.units.shape[1:]), np.nan),
+    )
 
 
 def _joined_errors(chunks: Sequence[Chunk]) -> Errors | None:

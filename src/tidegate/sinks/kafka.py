@@ -194,13 +194,9 @@ class KafkaSink(Sink):
         """One transaction."""
         producer, layout = self._producer, self._layout
         self._tried(producer.begin_transaction)
-        repeat = 1 if layout.form == "wide" else len(layout.labels)
         steps, revisions = part.step.tolist(), part.revision.tolist()
-        for index, record in enumerate(layout.objects(part)):
-            at, column = divmod(index, repeat)
-            key = f"{layout.stream}-{steps[at]}" + (
-                "" if layout.form == "wide" else f"-{layout.labels[column]}"
-            )
+        for at, label, record in layout.messages(part):
+            key = f"{layout.stream}-{steps[at]}" + ("" if layout.form == "wide" else f"-{label}")
             headers = {
                 "stream": layout.stream,
                 "number": str(part.first + at),

@@ -26,6 +26,7 @@ from tidegate.sinks.rounding import rounded
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _STATUS = {int(status): status.label for status in Status}
 _MISSING = Status.MISSING.label
+FOUND = ("opened", "units")  # of a row, where categories are found
 Values = npt.NDArray[np.float64]
 
 
@@ -61,6 +62,9 @@ class Layout:
         The fingerprint of the configuration that was promised, for sinks that name it beside each release.
     since
         The last step before those of this part of the stream, for sinks that have the releases of earlier parts as well.
+    found
+        Whether categories are found: a step then has a row for each that is open, and one for all others. Rows say when
+        their category opened, and how many units its last test has seen.
     """
 
     labels: tuple[str, ...]
@@ -78,6 +82,7 @@ class Layout:
     rounds: bool = False
     guarantee: str = ""
     since: int = 0
+    found: bool = False
 
     def __post_init__(self) -> None:
         others = {*self._before, *self._after, *self._ends}
@@ -102,7 +107,7 @@ class Layout:
     def header(self) -> tuple[str, ...]:
         """The names of a row's fields."""
         middle = self.labels if self.form == "wide" else ("column", "value")
-        return (*self._before, *middle, *self._ends, *self._after)
+        return (*self._before, *middle, *self._ends, *self._after, *(FOUND if self.found else ()))
 
     @property
     def _ends(self) -> tuple[str, ...]:
@@ -119,7 +124,15 @@ class Layout:
         before = ("text", "whole", "whole")[: len(self._before)]
         middle = ("number",) * len(self.labels) if self.form == "wide" else ("text", "number")
         ends = ("number",) * len(self._ends)
-        return (*before, *middle, *ends, "text", "number", "text")
+        return (
+            *before,
+            *middle,
+            *ends,
+            "text",
+            "number",
+            "text",
+            *(("text", "number") if self.found else ()),
+        )
 
     @cached_property
     def _zone(self) -> zoneinfo.ZoneInfo:
@@ -149,6 +162,10 @@ class Layout:
 
     def rows(self, chunk: Chunk) -> Iterator[list[Any]]:
         """Rows of numbers and words, in the order of the header; None where there is no value."""
+        return (row for _, _, row in self._labelled(chunk))
+
+    def _labelled(self, chunk: Chunk) -> Iterator[tuple[int, str, list[Any]]]:
+        """Rows, and which release and which column each is about; of wide ones all columns."""
         answers = self.answers(chunk.values)
         ends = self.bounds(chunk.values, chunk.radius)
         if self.rounds and len(chunk):
@@ -156,18 +173,30 @@ class Layout:
         numbers = plain(answers)
         low, high = (plain(end) for end in ends)
         columns = (chunk.step, chunk.revision, chunk.status, chunk.scale, chunk.units)
-        for values, least, most, step, revision, status, scale, units in zip(
-            numbers, low, high, *(column.tolist() for column in columns), strict=True
+        for index, (values, least, most, step, revision, status, scale, units) in enumerate(
+            zip(numbers, low, high, *(column.tolist() for column in columns), strict=True)
         ):
             before = [self.time(step), step, revision] if self.revised else [self.time(step), step]
             after = [_STATUS[status], scale, self.spent(units)]
             pairs = list(zip(least, most, strict=True)) if self.intervals else [()] * len(values)
             if self.form == "wide":
-                yield [*before, *values, *(end for pair in pairs for end in pair), *after]
-            else:
-                for label, value, pair in zip(self.labels, values, pairs, strict=True):
-                    how = after if value is not None else [_MISSING, *after[1:]]
-                    yield [*before, label, value, *pair, *how]
+                yield index, "", [*before, *values, *(end for pair in pairs for end in pair), *after]
+                continue
+            for place, label, more in self._places(chunk, index):
+                value = values[place]
+                how = after if value is not None else [_MISSING, *after[1:]]
+                yield index, label, [*before, label, value, *pairs[place], *how, *more]
+
+    def _places(self, chunk: Chunk, index: int) -> Iterator[tuple[int, str, tuple[Any, ...]]]:
+        """The columns of a release that are written: column, name, and what is said of it besides."""
+        if not self.found:
+            yield from ((place, label, ()) for place, label in enumerate(self.labels))
+            return
+        if chunk.categories is not None:
+            for place, name, opened, units in chunk.categories.of(index):
+                yield place, name, (self.time(opened), _plain(units))
+        last = len(self.labels) - 1
+        yield last, self.labels[last], (None, None)
 
     def csv_header(self) -> bytes:
         """The first line of a CSV file."""
@@ -187,14 +216,17 @@ class Layout:
 
     def objects(self, chunk: Chunk) -> Iterator[bytes]:
         """One JSON object a row, each on a line of its own."""
+        return (line for _, _, line in self.messages(chunk))
+
+    def messages(self, chunk: Chunk) -> Iterator[tuple[int, str, bytes]]:
+        """The same, and which release and which column each is about; of wide ones all columns."""
         identities = [
             self.identity(step, revision)
             for step, revision in zip(chunk.step.tolist(), chunk.revision.tolist(), strict=True)
         ]
-        repeat = 1 if self.form == "wide" else len(self.labels)
         encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-        for index, row in enumerate(self.rows(chunk)):
-            found: dict[str, Any] = {"id": identities[index // repeat]}
+        for index, label, row in self._labelled(chunk):
+            found: dict[str, Any] = {"id": identities[index]}
             if self.form == "wide":
                 head, tail, width = len(self._before), len(self._after), len(self.labels)
                 found |= dict(zip(self._before, row[:head], strict=True))
@@ -206,7 +238,7 @@ class Layout:
                 found |= dict(zip(self._after, row[-tail:], strict=True))
             else:
                 found |= dict(zip(self.header, row, strict=True))
-            yield encode(found).encode() + b"\n"
+            yield index, label, encode(found).encode() + b"\n"
 
     def json_lines(self, chunk: Chunk) -> bytes:
         """Lines of JSON."""

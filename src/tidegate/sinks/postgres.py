@@ -52,6 +52,7 @@ SELECT %s, * FROM unnest(%s::timestamptz[], %s::bigint[], %s::integer[], %s::tex
 ON CONFLICT (query, "column", step, revision) DO UPDATE SET time = EXCLUDED.time, value = EXCLUDED.value,
     low = EXCLUDED.low, high = EXCLUDED.high, status = EXCLUDED.status, scale = EXCLUDED.scale,
     spent = EXCLUDED.spent"""
+_FIELDS = 10  # of a row, in the order of the table's
 
 
 class PostgresSink(Sink):
@@ -244,7 +245,7 @@ class PostgresSink(Sink):
             self._number = found[0]  # the commit of a connection that broke may have been made
             part = part.after(self._number)
             if len(part):
-                columns = list(zip(*self._layout.rows(part), strict=True))
+                columns = list(zip(*self._layout.rows(part), strict=True))[:_FIELDS]
                 session.execute(self._sql(_UPSERT), [self._query, *(_plain(column) for column in columns)])
                 session.execute(
                     self._sql("UPDATE {book} SET number = %s WHERE query = %s"), [part.last, self._part]

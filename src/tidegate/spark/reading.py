@@ -129,6 +129,13 @@ def reading_of(queries: Queries, events: DataFrame, *, lenient: bool) -> Reading
             "bounds with Spark, whose executors add values up before a threshold is known",
             "write clip = [0, 100], or release from files",
         )
+    if any(part.query.discovers for part in queries.parts):
+        raise InvalidParameter(
+            "columns",
+            "discover",
+            "a list of names with Spark, whose executors count records before a category is known",
+            "list the columns, or release from files",
+        )
     over = longest_over(queries.counted)
     if over > 1:
         raise InvalidParameter("over", over, "absent for events that Spark reads", "drop it")

@@ -25,7 +25,6 @@ from tidegate.mechanisms.discovery.occurrences import (
     Collector,
     OccurrenceReader,
     Step,
-    named,
     together,
 )
 from tidegate.mechanisms.mechanism import Mechanism
@@ -34,6 +33,7 @@ from tidegate.noise import gaussian
 from tidegate.noise.entropy import Source
 from tidegate.policy import Event, Guarantee, Policy, User, WEvent
 from tidegate.releases import Releases
+from tidegate.structures.category_names import OTHER, named
 
 STREAM = "selection"  # of the noise of tests
 NO_EPOCH = -1
@@ -88,6 +88,8 @@ class Discover(Mechanism):
         An open category stays where its noisy number is at least this part of the threshold.
     length
         The bytes of a name. Longer names are cut.
+    distinct
+        Whether a unit counts once per column in a step, and ``max_change`` is the number of columns in which it counts.
 
     Privacy
     -------
@@ -126,6 +128,7 @@ class Discover(Mechanism):
     share: ExactLike = "1/2"
     stay: ExactLike = "1/2"
     length: int = 32
+    distinct: bool = False
 
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
     budgets: ClassVar[tuple[str, ...]] = ("Approximate",)
@@ -335,7 +338,9 @@ class Discover(Mechanism):
 
     def _counted(self, state: State, step: Step) -> Integers:
         """The counts of open categories and of the rest, of the first records of each unit."""
-        kept = first_of_each(step.now, int(Fraction(self.policy.max_change)))
+        most = int(Fraction(self.policy.max_change))
+        kept = self._once_a_column(state, step.now) if self.distinct else step.now
+        kept = first_of_each(kept, most)
         by_name = kept.group_by(CATEGORY).len()
         by_name = by_name.with_columns(named(by_name[CATEGORY], self.length).alias(CATEGORY))
         found = np.zeros(self.outputs, dtype=np.int64)
@@ -345,6 +350,16 @@ class Discover(Mechanism):
             found[places[name]] += records  # several spellings may have one name
         found[-1] = len(kept) - int(found.sum())
         return found
+
+    def _once_a_column(self, state: State, rows: pl.DataFrame) -> pl.DataFrame:
+        """The first record of each unit in each column; in the rest it has one, whatever its categories are."""
+        spellings = rows.select(pl.col(CATEGORY).unique())
+        names = named(spellings[CATEGORY], self.length)
+        own = names.is_in([name for name in as_names(state.names) if name])
+        spellings = spellings.with_columns(pl.Series("name", names).set(~own.fill_null(value=False), OTHER))
+        rows = rows.join(spellings, on=CATEGORY, how="left", maintain_order="left")
+        rows = rows.select(UNIT, pl.col("name").alias(CATEGORY))
+        return rows.unique(keep="first", maintain_order=True)
 
     # the test ----------------------------------------------------------------------------------------------------
 
@@ -403,6 +418,13 @@ class Discover(Mechanism):
             np.flatnonzero(state.opened == 0).tolist(), passed.items(), strict=False
         ):
             state.names[at], state.opened[at], state.units[at] = as_stored(name, self.length), number, units
+
+    def describe(self) -> dict[str, Any]:
+        """Identify the configuration exactly, as JSON; a stream of an earlier version counts records."""
+        described = super().describe()
+        if not self.distinct:
+            del described["distinct"]
+        return described
 
     def attach(self, releases: Releases, more: Any, revised: Any) -> DiscoveredReleases:
         """Releases with their categories, for readers."""

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import polars as pl
 
 from tidegate import frames
-from tidegate.mechanisms.discovery.occurrences import OTHER
 from tidegate.releases import Integers, Release, Releases, Status, Values
+from tidegate.structures.category_names import OTHER
 
 Names = npt.NDArray[np.int8]
 
@@ -77,6 +77,11 @@ class DiscoveredReleases(Releases):
         found.values = releases.values.copy()  # of a free column it is noise around nothing
         found.values[:, :-1][opened == 0] = np.nan
         return found
+
+    @property
+    def found(self) -> tuple[Names, Integers, Values]:
+        """Stored names, since when, and how many units: for those who keep releases."""
+        return self._names, self.opened, self.units_counted
 
     def categories(self, at: int) -> tuple[str, ...]:
         """The name of each column at a step of these, counted from 0."""

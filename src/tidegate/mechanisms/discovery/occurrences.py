@@ -14,7 +14,6 @@ from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import whole
 
 UNIT, CATEGORY, STEP = "unit", "category", "step"
-OTHER = "other"  # what is counted in no column of its own; no category is called so
 NOTHING = pl.DataFrame(schema={UNIT: pl.String, CATEGORY: pl.String})
 NOTHING_EARLIER = pl.DataFrame(schema={STEP: pl.Int64, UNIT: pl.String, CATEGORY: pl.String})
 PAIRS = (
@@ -149,29 +148,6 @@ def together(parts: list[pl.DataFrame], empty: pl.DataFrame) -> pl.DataFrame:
     if len({each.schema[UNIT] for each in parts}) > 1:
         parts = [each.with_columns(pl.col(UNIT).cast(pl.String)) for each in parts]
     return pl.concat(parts)
-
-
-def named(categories: pl.Series, length: int) -> pl.Series:
-    r"""Names of categories by public rules: no control characters, one form of each letter, at most `length` bytes.
-
-    What is left without a name, or with that of the rest, is null.
-
-    Examples
-    --------
-    >>> named(pl.Series(["  Café  ", "Cafe\u0301", "other", " "]), 5).to_list()
-    ['Café', 'Café', None, None]
-    """
-    plain = categories.str.replace_all(r"\p{C}", "").str.normalize("NFKC").str.strip_chars()
-    long = plain.str.len_bytes() > length
-    if long.any():
-        cut = plain.filter(long).map_elements(lambda name: _cut(name, length), return_dtype=pl.String)
-        plain = plain.scatter(long.arg_true(), cut)
-    unnamed = plain.is_null() | (plain == "") | (plain == OTHER)
-    return plain.set(unnamed, None) if unnamed.any() else plain
-
-
-def _cut(name: str, length: int) -> str:
-    return name.encode()[:length].decode(errors="ignore").strip()
 
 
 class OccurrenceReader:

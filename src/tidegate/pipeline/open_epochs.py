@@ -1,0 +1,90 @@
+"""What a mechanism that finds categories is pushed: the records of a step, at the end of an epoch those of all steps.
+
+The records of an open epoch are kept beside the log, as secret as the data, until the epoch is over. So a restart
+continues with the same records, whatever the source is.
+"""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import polars as pl
+
+from tidegate.ingest import StepBlock
+from tidegate.mechanisms.discovery.discover import Discover
+from tidegate.mechanisms.discovery.occurrences import (
+    CATEGORY,
+    NOTHING,
+    NOTHING_EARLIER,
+    STEP,
+    UNIT,
+    Step,
+    together,
+)
+from tidegate.pipeline.side_tables import Spool
+
+
+class OpenEpochs:
+    """The records of the open epoch of one query.
+
+    Parameters
+    ----------
+    name, mechanism
+        The query, and what finds its categories.
+    spool
+        Where they are kept.
+    """
+
+    def __init__(self, name: str, mechanism: Discover, spool: Spool) -> None:
+        self.name, self.epoch, self._spool = name, mechanism.steps_per_epoch, spool
+
+    def begin(self, step: int) -> int:
+        """The first step of the epoch that a step is in."""
+        return step - (step - 1) % self.epoch
+
+    def steps(self, block: StepBlock) -> list[Step]:
+        """What is pushed for the steps of a block; what the open epoch has of them is kept before that."""
+        rows = block.records[0]  # in the order of their steps
+        edges = np.searchsorted(
+            rows[STEP].to_numpy(), np.arange(block.first_step, block.last_step + 2)
+        ).tolist()
+        found = [
+            self._step(block, rows, edges, number) for number in range(block.first_step, block.last_step + 1)
+        ]
+        open_from = max(self.begin(block.last_step + 1), block.first_step)
+        kept = rows.filter(pl.col(STEP) >= open_from).unique(maintain_order=True)
+        entries = [
+            (int(part[STEP][0]), _encoded(part)) for part in kept.partition_by(STEP, maintain_order=True)
+        ]
+        self._spool.put_occurrences(self.name, block.first_step, entries)
+        return found
+
+    def _step(self, block: StepBlock, rows: pl.DataFrame, edges: list[int], number: int) -> Step:
+        at, first = number - block.first_step, block.first_step
+        now = rows[edges[at] : edges[at + 1]].select(UNIT, CATEGORY)
+        earlier = NOTHING_EARLIER
+        if number % self.epoch == 0:
+            begin = self.begin(number)
+            parts = [_decoded(each) for each in self._spool.occurrences(self.name, begin, first - 1)]
+            here = rows[edges[max(begin - first, 0)] : edges[at]]
+            if len(here):
+                parts.append(here.unique(maintain_order=True))
+            earlier = together(parts, NOTHING_EARLIER)
+        return Step(now if len(now) else NOTHING, earlier)
+
+    def forget(self, step: int) -> None:
+        """Remove what epochs had that are over with a step."""
+        self._spool.forget_occurrences(self.name, self.begin(step + 1))
+
+
+def _encoded(rows: pl.DataFrame) -> bytes:
+    """Records as bytes."""
+    content = io.BytesIO()
+    rows.write_ipc(content, compression="uncompressed")
+    return content.getvalue()
+
+
+def _decoded(content: bytes) -> pl.DataFrame:
+    """The records of an entry."""
+    return pl.read_ipc(content)
