@@ -1,12 +1,12 @@
-"""The account of one scope: what every window has spent, and whether a charge still fits.
+"""The account of one scope (a query's share of the budget): what every window has spent, and whether a charge fits.
 
-A unit is an exact fraction of the budget. A span is noise that several steps share, and is charged once in every window
-that it meets (`Span`: its law and ordinal are its name). An event is no record: it is announced by the caller, such as an
-intrusion.
+A unit of the account is an exact fraction of the budget, not a person. A span is noise that several steps share. It is
+identified by its law and ordinal, and charged once in every window that it meets. An event is announced by the caller,
+such as somebody's look at the state; it is no record of the data.
 
 `check` judges and changes nothing; `apply` follows after the commit. A window is any w consecutive steps. It has
-spent the units of its steps, and the units of every span that meets it. It is enough to look at the windows that end
-at charged steps: a window that ends later, without new charges, contains no more than one that was looked at.
+spent the units of its steps, and those of every span that meets it. It is enough to check the windows that end at
+charged steps: a window that ends later, without new charges, cannot have spent more.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Checked(NamedTuple):
 
 @lean
 def first_refused(ring: Any, at: int, total: int, units: Any, allowed: Any) -> Any:
-    """(index of the first step whose window is overspent or −1, units of the last window's steps).
+    """Returns the index of the first step whose window is overspent, or −1, and the units of the last window's steps.
 
     `ring` holds the units of the last w steps, the oldest at `at`; `allowed` is what the steps of the window that ends at
-    each step may have spent. If `allowed` has one number, it holds for all steps. An empty ring is that of an endless
-    window.
+    each step may have spent. If `allowed` has one number, it holds for all steps. An empty ring means that the window
+    is endless.
     """
     window = ring.size
     for index in range(units.size):
@@ -175,7 +175,7 @@ class Account:
         self.total, self.live, self.ordinals, self.ended = after
 
     def apply(self, checked: Checked) -> None:
-        """Count the charges that `check` has accepted last; they are committed by now."""
+        """Count the charges that `check` has accepted last. Call it only after their commit."""
         charges = checked.charges
         if len(charges.units) == 1 and charges.first == self.step + 1:
             self.apply_next(int(charges.units[0]), After(*checked[1:]))
@@ -198,7 +198,7 @@ class Account:
         self.check(Charges(self.step + 1, np.array([units], dtype=np.int64)))
 
     def apply_event(self, units: int) -> None:
-        """Count the cost of an event. The next step has spent it before it is released."""
+        """Count the cost of an event, together with the next step."""
         self.ahead += units
 
     def spent(self) -> int:
@@ -213,7 +213,7 @@ class Account:
         return self.limit - (total - leaving) - spans - self.ahead
 
     def fill(self, first: int, last: int) -> Charges:
-        """Charges that use up every window that ends at one of these steps; a halt makes them.
+        """Charges that use up every window that ends at one of these steps; for a halt after a failure.
 
         Spans that are open at the first step are extended to the last one.
         """
@@ -285,7 +285,10 @@ class Account:
         return Checked(none, self.total, self.live, self.ordinals, self.ended)
 
     def end_spans(self) -> None:
-        """Forget spans whose noise is never used again. The caller waits until no window contains a use of it."""
+        """Forget spans whose noise is never used again; they still count in the last window.
+
+        The caller releases nothing until no window contains a use of this noise.
+        """
         self.live, self.ordinals, self.ended = (
             {},
             {},
@@ -293,20 +296,20 @@ class Account:
         )
 
     def load(self, charges: Charges) -> None:
-        """Take over units that were committed before, for an account that is opened again."""
+        """Count the charges of the last window, when a log is opened."""
         ring, at, total = self._moved_to(charges.first)
         units = self._with_events(charges)
         _, total = first_refused(ring, at, total, units, np.array([LARGEST_LIMIT]))
         self.apply(Checked(charges, int(total), {}, {}, 0))
 
     def restore(self, after: After) -> None:
-        """Set what the charges of the last window do not contain: older spans, and the total of an endless window."""
+        """Set what `load` cannot know from the last window: older spans, and the total of an endless window."""
         if self.window is None:
             self.total = after.total
         _, self.live, self.ordinals, self.ended = after
 
     def _meets(self, span: Span, end: int) -> bool:
-        """Whether a span counts in the window that ends at a step, or in a later one."""
+        """Whether a span counts in any window that ends at this step or later."""
         return self.window is None or span.last > end - self.window
 
     def _ended(self, live: dict[tuple[int, int], Span], step: int) -> int:

@@ -1,9 +1,9 @@
-"""Events of a program of one's own, one by one: counted in open steps, released when the public clock closes them.
+"""`Live`: single events from your program, counted in open steps, which are released when the public clock closes them.
 
     add(event)  → on disk, beside the log         release()  → steps that the clock has closed: count → push (the commit)
 
-What is kept of open steps, and how, is what a followed broker has: `ingest.Intake` holds the rows that are needed, and
-`side_tables.Spool` has them in the log's file, readable by its owner only, until the commit of their step.
+Open steps are stored as for a broker: `ingest.Intake` holds the rows that are needed, and `side_tables.Spool` keeps them
+in the log's file, readable by its owner only, until the commit of their step.
 """
 
 from __future__ import annotations
@@ -53,10 +53,12 @@ FIELDS = ("time", "unit", "column", "value")
 TYPES = pl.Int64, pl.String, pl.String, pl.String
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = 10**12  # seconds, beyond every clock
-MISSED = "missed"  # the note of steps that are passed over, and of the next one that is not
+MISSED = (
+    "missed"  # key of the stored note: ranges of steps that are passed over, and the first step after them
+)
 MOMENT = 1e-6  # seconds
 CLOSED = "this stream is closed; open it again."
-FAILED = "this stream has failed, and its last events or releases may not be stored; open it again."
+FAILED = "this stream has failed, and its last events or releases might not have been stored; open it again."
 
 Event = tuple[Any, ...]
 
@@ -67,41 +69,42 @@ class Live:
     Parameters
     ----------
     mechanism
-        What releases, or several by name.
+        The mechanism, or a mapping of several by name.
     log
         The path of the log, which also has the events of open steps. None: in memory, for experiments.
     steps
         The public clock.
     query
-        What is counted, and how much one unit may contribute; several have the names of the mechanisms. A policy whose
-        sensitivity is smaller than that is refused.
+        What is counted, and how much one unit may contribute; a mapping with the same names if there are several
+        mechanisms. A policy with a smaller `max_change` than that is refused.
     shares
-        Of several: the part of the budget that each has.
+        The fraction of the budget of each query, if there are several.
     missed
-        What becomes of steps that began and closed while no program ran. "pass over": nothing is said of them, and they
-        cost nothing. "release": they are counted like all others, for programs that hand over later what came meanwhile.
+        What becomes of steps that began and closed while no program ran. "pass over": they are not released,
+        and cost nothing. "release": they are counted like all others, for programs that hand over later what came
+        meanwhile.
     catch_up
-        The most steps that may have closed since the last release.
+        The most steps that may have closed since the last release; with more, the start is refused.
     clock
         Public time in seconds since 1970.
 
     Attributes
     ----------
     session
-        The session that releases. Whoever pushes to it takes the step from the events.
+        The session that releases. Do not push to it: that uses up the step, and its events are lost.
 
     Privacy
     -------
-    The policy's. In one step at most `most` contributions of a unit are kept, by the unit's own events alone. A step is
-    released when the public clock has passed its end and the lateness, and never because of an event. Which steps were
-    missed follows from the clock, the log and the times of earlier starts. Late events, those of the far future and those
-    of no column are left out, and nobody hears how many. What is kept of open steps is raw data: it is in the log's file,
-    which its owner alone may read, and goes with the commit of its step.
+    The policy's. In one step at most `most` contributions of a unit are kept; which ones depends on the unit's own events
+    alone. A step is released when the public clock has passed its end and the lateness, and never because of an event.
+    Which steps were missed follows from the clock, the log and the times of earlier starts. Late events, those of the far
+    future and those of no column are left out, and nothing shows how many. Events of open steps are raw data: they are in
+    the log's file, which its owner alone may read, and are deleted when their step is committed.
 
     Error
     -----
     The mechanism's. An event costs a write to the disk; `add_many` writes once for many. Memory and disk hold at most
-    `most` rows of a unit and open step.
+    `most` rows per unit and open step.
 
     Examples
     --------
@@ -193,8 +196,9 @@ class Live:
     def _missed(self, now: float) -> list[tuple[int, int]]:
         """Ranges of steps that began and closed while nobody could hand over an event, by public facts alone.
 
-        A program releases a step when it closes. So the last one ran at most until the step closed that it would have
-        released next, and no event was handed over of steps that had not begun by then.
+        A program is expected to release a step when it closes. So the earlier one is taken to have run until the first
+        step closed that it did not release, and steps that had not begun by then are missed. Events that were handed over
+        decide nothing here: that would show that there were some.
         """
         last, closed, noted = self.session.step, self.steps.closed_by(now), self._spool.note(MISSED)
         first, ranges = last + 1, list[tuple[int, int]]()
@@ -241,7 +245,7 @@ class Live:
         self._take(found)
 
     def _read(self, event: Event) -> tuple[int | str | None, ...]:
-        """An event as text, which is read as that of a file is; refused where it can be none."""
+        """The fields of an event as text, as in a file; refused where they cannot be converted."""
         time, unit, column, value = (*event, None, None)[:4] if 2 <= len(event) <= 4 else (None,) * 4
         fields = (_time(time), _text("unit", unit), _text("column", column), _value(value))
         for name, field in zip(FIELDS, fields, strict=True):
@@ -256,7 +260,7 @@ class Live:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Nobody else changes anything meanwhile. What is interrupted is found in the log, where it is opened again."""
+        """Let nobody else change anything meanwhile. After an interruption, opening again restores the last commit."""
         with self._turns.one():
             if self._closed or self.session.closed:
                 raise SessionClosed(self._closed or FAILED)
@@ -279,8 +283,8 @@ class Live:
     def release(self) -> list[Any]:
         """Release all steps that the clock has closed: each one is committed before the next is counted.
 
-        Of several queries each item is a mapping from their names. What a program has not seen, because it was killed
-        in between, is in `releases`.
+        With several queries, each item maps their names to releases. What a program has not seen, because it was killed
+        before it returned, is in `releases`.
         """
         found = []
         with self._turn():
@@ -322,7 +326,7 @@ class Live:
                 yield self._timed(found[0])
 
     def _timed(self, released: Any) -> Any:
-        """Releases that know when their steps began, in the zone of the steps."""
+        """Set the times at which steps began, in the zone of the steps."""
         for each in released.values() if isinstance(released, dict) else (released,):
             each.time = self._begin(each.step)
             if each.revised is not None:
@@ -351,7 +355,7 @@ class Live:
         return bool(self._closed) or self.session.closed
 
     def close(self) -> None:
-        """Close the log. Open steps stay open: whoever opens it continues them."""
+        """Close the log. Open steps stay open, and the next start continues them."""
         if not self._turns.forked:
             with self._turns.one():
                 self._closed = CLOSED
@@ -373,7 +377,7 @@ class Live:
 
 
 class _Handed(EventSource):
-    """Events that a program hands over: a record is read for itself, and cannot be read again."""
+    """Events that a program hands over: each is read independently of others, and cannot be read again."""
 
     repeatable, lenient = False, True
 
@@ -424,13 +428,13 @@ class _Intake(Intake):
         return self._close(self._held, now, min(last, self._end), {})
 
     def pass_over(self, last: int) -> None:
-        """Continue behind a step; what is held of earlier ones is none of theirs."""
+        """Skip to the step after `last`, and drop the rows that are held of earlier ones."""
         self._held.close(last, {})
         self.next_step = last + 1
 
     @property
     def patience(self) -> float:
-        """For how many seconds nothing closes, or a little less."""
+        """Seconds to sleep until the next step closes, or a little less."""
         return self._patience()
 
 
@@ -448,7 +452,7 @@ def _schema(query: Query) -> Schema:
 
 
 def _check_queries(queries: Mapping[str, Query], mechanisms: Mapping[str, Mechanism]) -> None:
-    """Refuse queries that are none of events, or that one unit can change by more than their policy covers."""
+    """Refuse queries that do not count events, or that one unit can change by more than their policy covers."""
     if set(queries) != set(mechanisms):
         raise InvalidParameter(
             "query", sorted(queries), "named like the mechanisms", "name each query like its mechanism"

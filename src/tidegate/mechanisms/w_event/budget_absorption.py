@@ -33,20 +33,20 @@ LATEST, TAKEN = 0, 1  # positions in `State.memory`
 
 
 class State(NamedTuple):
-    """All that is carried from step to step. It is released, but for the law's part."""
+    """All that is carried from step to step. All but `tests` follows from releases."""
 
     memory: Any  # l and n_l: the step and the shares of the last publication
     published: Published
-    tests: Any  # SECRET: the law that the tests share; empty for Laplace noise
+    tests: Any  # SECRET: the state of the noise that tests share; empty for Laplace noise
 
 
 @lean
 def shares_offered(step: int, latest: int, taken: int, window: int) -> Any:
-    """Lines 4 to 8 in whole shares: how many a publication at this step would spend; 0: the step is nullified.
+    """The shares that a publication at this step may spend (Figure 4, lines 4 to 8); 0: the step is nullified.
 
-    The last publication, at step l, spent n_l shares: its own, and those of steps that were skipped before it or come
-    after it. The n_l − 1 steps after it repay them, and are nullified. A step i that is not absorbs the shares that
-    nobody has used since, n = min(i − l − n_l + 1, w). Before the first publication l = 0 and n_l = 1.
+    The last publication, at step l, spent n_l shares: its own, and those that it absorbed. The n_l − 1 steps after it
+    are nullified. Any other step i may spend its own share and those of the steps skipped since then,
+    n = min(i − l − n_l + 1, w). Before the first publication l is the step before the stream, and n_l = 1.
 
     Parameters
     ----------
@@ -80,16 +80,17 @@ def absorb(
     work: Any,
     out: Any,
 ) -> Any:
-    """Release rows[begin:]; returns (index, what is wanted). A step writes nothing before it has its noise."""
+    """Release rows[begin:]; returns the index of a step that lacks noise and which (DONE: none lacks any).
+
+    A step writes nothing before it has its noise.
+    """
     constants, published, work, out = Constants(*constants), Published(*published), Work(*work), Output(*out)
     for index in range(begin, rows.shape[0]):
         step, row = first + index, rows[index]
         shares = shares_offered(step, memory[LATEST], memory[TAKEN], constants.window)
         amount, chosen = shares * constants.share, 0
         if amount > 0 and constants.whole <= WIDEST * amount:
-            limit = np.nextafter(
-                constants.whole / amount, np.inf
-            )  # at least the scale that a publication has
+            limit = np.nextafter(constants.whole / amount, np.inf)  # never below the scale of a publication
             chosen = choose(row, tests[index], limit, constants, published, work)
         if chosen:
             scale = publication_scale(constants.whole, amount)
@@ -120,19 +121,24 @@ class BudgetAbsorption(Publishing):
 
     Privacy
     -------
-    Unit and neighbours: the policy's (w-event, or event level as w = 1). Half of ε pays for the dissimilarities,
-    ε/(2w) at each step, or for all of a window together where they share noise (docs/mechanisms/noise.md); the other
-    half is counted in whole units u = ε/(2w): a publication spends n·u. Any w
-    consecutive steps publish at most w·u (w-event paper, Theorem 5, proved for the integer rule in
-    docs/proofs/budget_absorption.md).
-    Departures from the paper: the budget in line 5 is that of the LAST publication, as the prose says (read
-    literally, it loses up to 1.5 ε); counted in integers, because in floating point the
-    number of nullified steps can be off by one; a row that may change column has Δ = 2; before the first
-    publication the release is 0. Groups of columns share one account (independent ones lose up to (w/2 + ½)ε).
+    Unit and neighbours are the policy's; event level is w = 1. Half of ε pays for the dissimilarities: ε/(2w) at each
+    step, or ε/2 for all of a window together where they share noise (docs/mechanisms/noise.md). The other half is
+    counted in whole units u = ε/(2w), and a publication spends n·u. Any w consecutive steps publish at most w·u
+    (w-event paper, Theorem 5, proved for the integer rule in docs/proofs/budget_absorption.md).
+
+    Departures from the paper:
+
+    - The budget in line 5 is that of the LAST publication, as the paper's prose says. Read literally, line 5 has a
+      privacy loss of up to 1.5 ε.
+    - Shares are whole numbers: in floating point the number of nullified steps can be off by one.
+    - If units may move between columns, Δ = 2.
+    - Before the first publication the release is 0.
+    - Groups of columns share one account. With one each, the privacy loss is up to (w/2 + ½)ε.
 
     Error
     -----
-    :meth:`expected_error` is the bound of Theorem 7. Time O(d) a step, memory 3 vectors of d.
+    :meth:`error_bound` is the bound of Theorem 7; `expected_error` is None, because the error depends on the data. Time
+    O(d) a step, memory 3 vectors of d.
 
     Examples
     --------
@@ -148,7 +154,7 @@ class BudgetAbsorption(Publishing):
 
     @property
     def separate_shares(self) -> tuple[int, int, int]:
-        """`shares` where every test is charged for itself."""
+        """Shares of the budget, of each test, and of all publications of a window, where tests have their own noise."""
         w, d = self.window, self.columns
         if self.pan_private == SINGLE:  # shares of ε/(4w): a quarter of ε is kept for the intrusion
             return 4 * w, 2, w
@@ -158,7 +164,7 @@ class BudgetAbsorption(Publishing):
 
     @property
     def reserve(self) -> int:
-        """An unnoticed intrusion costs at most the w shares of one publication: one share a step."""
+        """Shares that a step keeps for an unnoticed look at the state, which costs at most the w of one publication."""
         return 1 if self.pan_private == SINGLE else 0
 
     def begin_one(self, first: int) -> State:
@@ -166,13 +172,13 @@ class BudgetAbsorption(Publishing):
         return State(np.array([first - 1, 1]), self.nothing_published(first), self.begin_shared())
 
     def offered(self, state: State, step: int) -> int:
-        """The shares that were left to this step, as units."""
+        """The units that a publication at this step may spend; −1 if it is nullified."""
         latest, taken = state.memory.tolist()
         shares = int(shares_offered(step, latest, taken, self.window))
         return shares * (self.shares[2] // self.window) if shares else -1
 
     def note(self, state: State, step: int, amount: int) -> None:
-        """l and n_l."""
+        """Store the step of a publication and its shares."""
         if amount:
             state.memory[:] = step, amount // (self.shares[2] // self.window)
 

@@ -132,7 +132,7 @@ class BudgetDistribution(Publishing):
 
     Error
     -----
-    :meth:`expected_error` is the bound of Theorem 6. Time O(d) a step, memory 3 vectors of d and the publications of
+    :meth:`error_bound` is the bound of Theorem 6. Time O(d) a step, memory 3 vectors of d and the publications of
     the last w steps.
 
     Examples
