@@ -53,9 +53,7 @@ FIELDS = ("time", "unit", "column", "value")
 TYPES = pl.Int64, pl.String, pl.String, pl.String
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = 10**12  # seconds, beyond every clock
-MISSED = (
-    "missed"  # key of the stored note: ranges of steps that are passed over, and the first step after them
-)
+MISSED = "missed"  # key of a stored note: the steps that are passed over, and the first one after them
 MOMENT = 1e-6  # seconds
 CLOSED = "this stream is closed; open it again."
 FAILED = "this stream has failed, and its last events or releases might not have been stored; open it again."
