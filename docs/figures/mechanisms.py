@@ -20,8 +20,11 @@ import tidegate as tg
 from tidegate.datasets.households import load
 from tidegate.datasets.shapes import trip_minutes
 from tidegate.mechanisms import (
+    DSAT,
+    AdaPub,
     BackwardSmoothing,
     Blocks,
+    BudgetAbsorption,
     ClippedAverage,
     ClippedDecay,
     ClippedHistogram,
@@ -80,6 +83,31 @@ def blocks(panel: Axes) -> None:
         xlabel="step",
         title="Blocks of 24 steps; any window of 24 (shaded) meets two, so each has half of ε",
         ylim=(0, 100),
+    )
+
+
+def dsat(panel: Axes) -> None:
+    """Few publications, where the stream has moved."""
+    true = np.repeat([300, 300, 420, 420, 420, 250, 250, 330], 30)
+    policy = tg.WEvent(epsilon="1", window=24)
+    releases = tg.open(DSAT(policy, publications=3)).push_batch(true)
+    budgets = tg.open(BudgetAbsorption(policy, noise="laplace")).push_batch(true).values
+    _lines(panel, true, releases.values, budgets, ("DSAT", "BudgetAbsorption"))
+    panel.plot(np.flatnonzero(releases.fresh), releases.values[releases.fresh], "o", color=OURS, markersize=4)
+    panel.set(xlabel="step", title="Steps below the threshold are free; dots: publications", ylim=(150, 560))
+
+
+def ada_pub(panel: Axes) -> None:
+    """Columns alike lend each other their measurements."""
+    true = np.repeat([[20] * 30, [20] * 15 + [90] * 15], 90, axis=0)
+    policy = tg.WEvent(epsilon="4", window=24)
+    ours = tg.open(AdaPub(policy, columns=30)).push_batch(true).values
+    plain = tg.open(Uniform(policy, columns=30, noise="laplace")).push_batch(true).values
+    _lines(panel, true[:, -1], ours[:, -1], plain[:, -1], ("AdaPub, one of 30 columns", "Uniform"))
+    panel.set(
+        xlabel="step",
+        title="Fifteen of thirty columns rise, and are measured together again",
+        ylim=(-10, 130),
     )
 
 
@@ -203,6 +231,8 @@ def discover(panel: Axes) -> None:
 DRAWN: tuple[Callable[[Axes], None], ...] = (
     backward_smoothing,
     blocks,
+    dsat,
+    ada_pub,
     fourier,
     sliding_window_tree,
     clipped_average,

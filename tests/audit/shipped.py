@@ -23,6 +23,7 @@ from tidegate.mechanisms.optstream.fourier import Fourier
 from tidegate.mechanisms.optstream.hierarchical_opt_stream import HierarchicalOptStream
 from tidegate.mechanisms.optstream.opt_stream import OptStream
 from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream
+from tidegate.mechanisms.pegasus.ada_pub import AdaPub
 from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing
 from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
 from tidegate.mechanisms.pegasus.pegasus import PeGaSus
@@ -142,6 +143,8 @@ def shipped() -> list[Shipped]:
             "PeGaSus, half for groups", PeGaSus(Event(epsilon="2"), perturber_share="1/2", threshold=2), 4
         ),
         Shipped("PeGaSus, noise that slides", PeGaSus(WEvent(epsilon="2", window=3), threshold=2), 5),
+        Shipped("AdaPub", AdaPub(Event(epsilon="2"), columns=2, threshold_factor=5), 4),
+        Shipped("AdaPub, w = 2", AdaPub(window, perturber_share="1/2"), 5),
         Shipped(
             "HierarchicalPeGaSus", HierarchicalPeGaSus(Event(epsilon="2"), hierarchy=Hierarchy.balanced(4)), 1
         ),

@@ -29,6 +29,7 @@ CAMPUS = {TWO_COLUMNS: 'hierarchy = { Library = "campus", Cafeteria = "campus" }
 
 # what is written in [mechanism], and what else is different from the example
 NAMED: dict[str, tuple[str, dict[str, str]]] = {
+    "AdaPub": ("threshold_factor = 80", {}),
     "BackwardSmoothing": ("", {}),
     "BinaryTree": ("", {}),
     "Blocks": ('mechanism = { name = "Fast", adaptive = { reach = 3.5 } }', {}),

@@ -504,6 +504,13 @@ def of_discover(m):
     return of_uniform(m.counts) + m.policy.epsilon * share * Fraction(found / delta)
 
 
+def of_ada_pub(m):
+    """Each step: its measurements, and the test of its clusters, of deviations that change by twice as much."""
+    tests = 2 * once(moved(m), m.grouping.threshold_scale, m.policy)
+    tests += 4 * once(moved(m), m.grouping.question_scale, m.policy)
+    return steps(m.policy) * (once(moved(m), m.scale, m.policy) + tests)
+
+
 def of_dsat(m):
     """C runs: a threshold and one hit, of which a step below costs nothing, and a publication."""
     run = once(moved(m), m.tests.threshold_scale, m.policy) + 2 * once(
@@ -513,6 +520,7 @@ def of_dsat(m):
 
 
 FORMULAS = {
+    "AdaPub": of_ada_pub,
     "BackwardSmoothing": of_backward_smoothing,
     "BinaryTree": of_binary_tree,
     "Blocks": of_blocks,
@@ -587,6 +595,7 @@ OPTIONS = {
     "HybridTree": [{}, {"branching": 3}],
     "SlidingWindowTree": [{"window": 1}, {"window": 2}, {"window": 5}, {"window": 8}],
     "Sample": [{}, {"every": 1}, {"every": 3}],
+    "AdaPub": [{}, {"perturber_share": "1/2"}],
     "DSAT": [{}, {"publications": 2, "test_share": "2/3"}],
     "Fast": [{"samples": 2}, {"samples": 1, "blocks": True}],
     "Factorization": [

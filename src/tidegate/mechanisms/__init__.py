@@ -20,6 +20,7 @@ from tidegate.mechanisms.mechanism import Mechanism
 
 __all__ = [
     "DSAT",
+    "AdaPub",
     "BackwardSmoothing",
     "BinaryTree",
     "Blocks",
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     )
     from tidegate.mechanisms.optstream.opt_stream import OptStream as OptStream
     from tidegate.mechanisms.optstream.per_leaf_opt_stream import PerLeafOptStream as PerLeafOptStream
+    from tidegate.mechanisms.pegasus.ada_pub import AdaPub as AdaPub
     from tidegate.mechanisms.pegasus.backward_smoothing import BackwardSmoothing as BackwardSmoothing
     from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus as HierarchicalPeGaSus
     from tidegate.mechanisms.pegasus.pegasus import PeGaSus as PeGaSus

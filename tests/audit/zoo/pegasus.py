@@ -1,4 +1,4 @@
-"""PeGaSus: mutants of its Grouper, pruning as printed, and levels that are not counted."""
+"""PeGaSus and AdaPub: mutants of its Grouper, pruning as printed, and levels that are not counted."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 from tests.audit import models
-from tests.audit.zoo.animal import EXACT, PRINTED, Animal, Floats, pair
+from tests.audit.zoo.animal import EXACT, PRINTED, REPLAY, Animal, Floats, pair
 
 from experiments.printed.publishing import PrintedPruning
 from tidegate.audit.subjects import Configured
 from tidegate.core.mechanism import Matrix, Output
 from tidegate.core.rows import Draws
+from tidegate.mechanisms.pegasus.ada_pub import AdaPub
 from tidegate.mechanisms.pegasus.hierarchical_pegasus import HierarchicalPeGaSus
 from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.sparse_vector import SparseVector
@@ -81,6 +82,38 @@ class ThresholdFromTheData(PeGaSus):
         return PeGaSus.advance(other, state, rows, first, noise)
 
 
+class KnownThreshold(SparseVector):
+    """A threshold without noise, and tests with the noise that AdaPub prints: 2Δw/ε_c in place of 8Δw/ε_c."""
+
+    @property
+    def threshold_scale(self) -> float:  # type: ignore[override]
+        """None to speak of."""
+        return 0.01
+
+    @property
+    def question_scale(self) -> float:  # type: ignore[override]
+        """For a count that is in one test."""
+        return super().question_scale / 4
+
+
+class FreshTests(AdaPub):
+    """Each test of a cluster has noise of its own, and the threshold has none."""
+
+    @cached_property
+    def grouping(self) -> SparseVector:
+        """As printed."""
+        return KnownThreshold(super().grouping.epsilon, super().grouping.sensitivity)
+
+
+class ColumnsCountedOnce(AdaPub):
+    """Noise for one column, where a replaced row changes two."""
+
+    @property
+    def sensitivity(self) -> int:  # type: ignore[override]
+        """Half."""
+        return 1
+
+
 class LevelsNotDivided(HierarchicalPeGaSus):
     """Every level has the whole budget of the Perturber."""
 
@@ -100,10 +133,11 @@ def chain(levels: int) -> Hierarchy:
 class Enumerated(Configured):
     """A PeGaSus with the program of its Grouper, for the exact tester."""
 
-    def __init__(self, mechanism: PeGaSus, *, keeps: bool = False) -> None:
+    def __init__(self, mechanism: PeGaSus | AdaPub, *, keeps: bool = False) -> None:
         super().__init__(mechanism)
         rho, nu = mechanism.grouping.threshold_scale, mechanism.grouping.question_scale
-        self.program = models.grouper(mechanism.limit, rho, nu, keeps=keeps)
+        limit = mechanism.limit if isinstance(mechanism, PeGaSus) else int(mechanism.rule.unit)
+        self.program = models.grouper(limit, rho, nu, keeps=keeps)
 
 
 def animals() -> list[Animal]:
@@ -122,6 +156,12 @@ def animals() -> list[Animal]:
                (pair([0, 3, 2, 2, 2, 2, 2, 3], [-1, 3, 2, 2, 2, 2, 2, 3]),), 8),
         Animal("Grouper, threshold from the data", "θ is fifty times the largest count",
                lambda: ThresholdFromTheData(Event(epsilon="2"), perturber_share="1/2"), math.inf, steps=6),
+        Animal("AdaPub, fresh noise for each test", "printed: a count is in every later test of its cluster",
+               lambda: Enumerated(FreshTests(Event(epsilon="2", max_change=8), perturber_share="1/50",
+                                             threshold_factor="1/100")), 3.6, EXACT,
+               (pair([0] * 6, [8, 0, 0, 0, 0, 0]),), 6, kind=PRINTED),
+        Animal("AdaPub, columns counted once", "a replaced row leaves one sum and enters another",
+               lambda: ColumnsCountedOnce(Event(epsilon="1", adjacency="replace"), columns=2), 2.0, REPLAY, steps=12),
         Animal("PRUNE on eight levels", "printed: tests on a path are not counted",
                lambda: PrintedPruning(Event(epsilon="2"), hierarchy=chain(8), pruning_share="49/50", prune_below=1),
                1.99, steps=1, seconds=20, kind=PRINTED),
