@@ -41,8 +41,8 @@ def test_what_is_declared_is_so(mechanism):
 def test_an_expected_error_is_asked_in_one_way_and_true(mechanism):
     """One signature; of one step, of some, of a long run; where it is a number, noise alone makes that error.
 
-    Some mechanisms take it from a normal distribution, which is off by a few per cent. Beyond a twentieth, the mean of 150
-    runs is off by more than six of its standard errors with a probability below 1e-5: those of few draws are skewed.
+    Some mechanisms take it from a normal distribution, which is off by a few per cent. Beyond a twentieth, the mean of
+    150 runs is off by more than six of its standard errors with a probability below 1e-5: those of few draws are skewed.
     """
     assert list(inspect.signature(mechanism.expected_error).parameters) == ["first", "last"]
     whole, some, one = (mechanism.expected_error(*steps) for steps in ((), (1, 40), (7,)))
