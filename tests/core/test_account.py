@@ -188,7 +188,7 @@ def test_memory_is_one_window(window: int) -> None:
     for _ in range(1000):
         account.apply_next(1, account.check_next(1))
     assert (account.step, account.total) == (3 * 10**6 + 1000, window)
-    values = [getattr(account, name) for name in Account.__slots__]
+    values = vars(account).values()
     assert sum(each.nbytes for each in values if isinstance(each, np.ndarray)) == 8 * window
     assert not any(len(each) for each in values if isinstance(each, dict | list))
 

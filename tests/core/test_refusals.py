@@ -23,6 +23,7 @@ from tidegate.noise.entropy import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.pipeline.refusal_details import explain_refusal
 from tidegate.policy import Secret, Specification
+from tidegate.report.verified import verified
 
 
 def refused(account: Account, charges: Charges) -> AccountRefused:
@@ -206,7 +207,7 @@ def test_verification_says_on_one_screen_what_it_checked() -> None:
     session.push([1])
     log.forget_releases(2)
     found = verify(log.rows())
-    text = found.report()
+    text = verified(found)
     assert len(text.splitlines()) <= 12
     assert text.startswith("The account holds")
     assert "Charges: 5 charged steps, 0 spans and 0 events." in text
@@ -216,11 +217,12 @@ def test_verification_says_on_one_screen_what_it_checked() -> None:
     rows = list(log.rows())
     rows[1] = rows[1]._replace(charges=rows[2].charges)
     broken = verify(rows)
-    assert broken.sentences[0].startswith("The account does NOT hold. First failure: commit 1: ")
-    assert "1 in number" in broken.sentences[1]
+    first, second, *_ = verified(broken).splitlines()
+    assert first.startswith("The account does NOT hold. First failure: commit 1: ")
+    assert "1 in number" in second
     with install(FixedEntropy("test")):
         fixed = MemoryLog()
         Session(Uniform(tg.WEvent(epsilon="1", window=3)), fixed).push([1])
-    assert "fixed noise" in verify(fixed.rows()).report()
+    assert "fixed noise" in verified(verify(fixed.rows()))
     assert not verify([]).ok
-    assert "empty" in verify([]).report()
+    assert "empty" in verified(verify([]))

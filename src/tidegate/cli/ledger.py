@@ -80,6 +80,7 @@ def verify(
     from tidegate.pipeline.backup import verify_log
     from tidegate.pipeline.log_heads import check_heads, read_head
     from tidegate.pipeline.logs import LogReader
+    from tidegate.report.verified import verified
 
     check_target(ledger)
     heads = [read_head(text) for text in head or ()]
@@ -107,7 +108,7 @@ def verify(
         }
         typer.echo(json.dumps(facts, indent=2))
     else:
-        typer.echo(problem or found.report())
+        typer.echo(problem or verified(found))
     if not ok:
         raise typer.Exit(1)
 

@@ -39,10 +39,7 @@ class Checked(NamedTuple):
     """Charges that fit, and the account after them."""
 
     charges: Charges
-    total: int
-    live: dict[tuple[int, int], Span]
-    ordinals: dict[int, int]
-    ended: int
+    after: After
 
 
 @lean
@@ -88,21 +85,6 @@ class Account:
     tidegate.core.errors.AccountRefused: the charge of 6 units at step 4 is refused: steps 1 to 4 may spend 8 ...
     """
 
-    __slots__ = (
-        "_at",
-        "_last_step",
-        "_ring",
-        "ahead",
-        "ended",
-        "horizon",
-        "limit",
-        "live",
-        "ordinals",
-        "step",
-        "total",
-        "window",
-    )
-
     def __init__(self, limit: int, window: int | None, horizon: int | None = None) -> None:
         self.limit = whole("limit", limit, most=LARGEST_LIMIT)
         self.window = None if window is None else whole("window", window, most=LARGEST_WINDOW)
@@ -126,7 +108,7 @@ class Account:
             raise AccountRefused.order(first, self.step)
         spans = [Span(*row) for row in rows.tolist() if row[4]] if len(rows) else []
         if len(units) == 1 and first == self.step + 1:
-            return Checked(charges, *self.check_next(int(units[0]), spans))
+            return Checked(charges, self.check_next(int(units[0]), spans))
         if charges.last > self._last_step:
             raise AccountRefused.horizon(charges.last, self._last_step)
         ring, at, total = self._moved_to(first)
@@ -139,7 +121,7 @@ class Account:
         if refused >= 0:
             raise self._overspent(charges, live, charges.first + refused)
         kept = {key: span for key, span in live.items() if self._meets(span, charges.last + 1)}
-        return Checked(charges, int(total), kept, ordinals, self._ended(live, charges.last))
+        return Checked(charges, After(int(total), kept, ordinals, self._ended(live, charges.last)))
 
     def check_next(self, units: int, spans: Sequence[Span] = ()) -> After:
         """`check` of the next step alone, with plain numbers: a kernel would take longer to be called."""
@@ -178,7 +160,7 @@ class Account:
         """Count the charges that `check` has accepted last. Call it only after their commit."""
         charges = checked.charges
         if len(charges.units) == 1 and charges.first == self.step + 1:
-            self.apply_next(int(charges.units[0]), After(*checked[1:]))
+            self.apply_next(int(charges.units[0]), checked.after)
             return
         units = self._with_events(charges)
         self._ring, self._at, _ = self._moved_to(charges.first)
@@ -190,8 +172,8 @@ class Account:
             self._at = (self._at + len(units)) % window
         if charges.last > self.step:
             self.ahead = 0
-        self.step, self.total = charges.last, checked.total
-        self.live, self.ordinals, self.ended = checked[2:]
+        self.step = charges.last
+        self.total, self.live, self.ordinals, self.ended = checked.after
 
     def check_event(self, units: int) -> None:
         """Judge the cost of an event. It is charged to the next step."""
@@ -282,7 +264,7 @@ class Account:
     def standing(self) -> Checked:
         """The account as it is, for a commit that charges nothing."""
         none = Charges(self.step + 1, np.zeros(0, dtype=np.int64))
-        return Checked(none, self.total, self.live, self.ordinals, self.ended)
+        return Checked(none, After(self.total, self.live, self.ordinals, self.ended))
 
     def end_spans(self) -> None:
         """Forget spans whose noise is never used again; they still count in the last window.
@@ -300,7 +282,7 @@ class Account:
         ring, at, total = self._moved_to(charges.first)
         units = self._with_events(charges)
         _, total = first_refused(ring, at, total, units, np.array([LARGEST_LIMIT]))
-        self.apply(Checked(charges, int(total), {}, {}, 0))
+        self.apply(Checked(charges, After(int(total), {}, {}, 0)))
 
     def restore(self, after: After) -> None:
         """Set what `load` cannot know from the last window: older spans, and the total of an endless window."""

@@ -113,12 +113,6 @@ class MemoryLog(Log):
         self._commits: dict[int, Commit] = {}  # by number, without gaps; only the last one has its secret
         self._seen: dict[int, Row] = {}  # rows that somebody has looked at, and those before them
 
-    @property
-    def head(self) -> bytes:
-        """The hash of the last commit."""
-        commits = list(self._commits.values())[-1:]
-        return self._row(commits[0]).head if commits else NO_HEAD
-
     def hashed(self, head: Head) -> bytes:
         """The hash of a head, which may be a commit."""
         return self._row(head).head if isinstance(head, Commit) else head

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.core.account import Account, Checked
+from tidegate.core.account import Account, After, Checked
 from tidegate.core.charges import SPAN_FIELDS, Charges, Integers
 from tidegate.core.errors import AccountRefused, Held
+
+NO_SUM = After(0, {}, {}, 0)  # each part has its own
 
 
 def charges_of_parts(first: int, units: Integers) -> Charges:
@@ -53,8 +55,6 @@ class ParallelAccount(Account):
     tidegate.core.errors.AccountRefused: column group 1: the charge of 1 units at step 3 is refused: steps 1 to 3 ...
     """
 
-    __slots__ = ("parts",)
-
     def __init__(self, limit: int, window: int, horizon: int | None, parts: int) -> None:
         super().__init__(limit, window, horizon)
         self.parts = [Account(limit, window, horizon) for _ in range(parts)]
@@ -72,7 +72,7 @@ class ParallelAccount(Account):
                 raise error.of(f"column group {number}") from None
         if charges.first <= self.step:
             raise AccountRefused.order(charges.first, self.step)
-        return Checked(charges, 0, {}, {}, 0)
+        return Checked(charges, NO_SUM)
 
     def apply(self, checked: Checked) -> None:
         """Take over charges that were checked, and committed, last."""
@@ -84,7 +84,7 @@ class ParallelAccount(Account):
 
     def load(self, charges: Charges) -> None:
         """Take over units that were committed before, for an account that is opened again."""
-        self.apply(Checked(charges, 0, {}, {}, 0))
+        self.apply(Checked(charges, NO_SUM))
 
     def spent(self) -> int:
         """Units that the fullest part has spent in the last window."""

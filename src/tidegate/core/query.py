@@ -39,11 +39,6 @@ PLACE_FIELDS = 4  # step, silence, last step that was charged, arrays of the sta
 class Query:
     """One statistic of a session: its mechanism, its account, its state."""
 
-    __slots__ = (
-        "account", "draws", "further", "history", "mechanism", "most_spans", "name", "names", "outputs", "packed",
-        "reader", "released", "scope", "silent_until", "state", "unit",
-    )  # fmt: skip
-
     def __init__(self, name: str, mechanism: Mechanism, source: Source) -> None:
         self.name, self.mechanism, self.draws = name, mechanism, Draws(source)
         policy = mechanism.policy
@@ -173,9 +168,9 @@ class Query:
     def stands(self, checked: Checked | None = None, event: bool = False) -> Stands:
         """What a commit keeps of it, as it is or after charges or an event: a copy, which nobody changes."""
         fits = self.account.standing() if checked is None else checked
-        step, after = fits.charges.first + len(fits.charges.units) - 1, After(*fits[1:])
+        step = fits.charges.first + len(fits.charges.units) - 1
         read = step + (step == self.account.step and (event or self.has_event))
-        return Stands(step, self.silent_until, read, self.most_spans, after, *self.stored(after))
+        return Stands(step, self.silent_until, read, self.most_spans, fits.after, *self.stored(fits.after))
 
     def stored(self, after: After) -> tuple[int, bytes]:
         """How many arrays a commit keeps of it, and the encoded state; raises where the account has too many spans."""

@@ -89,8 +89,6 @@ class SecretsAccount(Account):
     tidegate.core.errors.AccountRefused: the charge of 4 units at step 4 is refused: an event that may end there ...
     """
 
-    __slots__ = ("_full", "_shares", "policy", "promises", "units")
-
     def __init__(self, policy: Swellfish, units: int) -> None:
         super().__init__(MOST, policy.window, policy.horizon)
         self.policy, self.units = policy, units

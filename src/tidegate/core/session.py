@@ -18,6 +18,7 @@ from contextlib import suppress
 from fractions import Fraction
 from functools import partial
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self
@@ -186,6 +187,13 @@ def read_again(content: Content) -> Pushed:
     return Pushed(_described_charges(charges), arrays.decode(releases))
 
 
+def by_query(content: Pushed) -> Iterator[tuple[int, Charges, list[arrays.Array]]]:
+    """(scope, charges, released arrays) of every query of a commit."""
+    parts = iter(content.released)
+    for scope, charges, count in content.charged:
+        yield scope, charges, list(islice(parts, count))
+
+
 class Session:
     """The one writer of a log.
 
@@ -309,9 +317,7 @@ class Session:
             book = begun(description)
             for query, scope in zip(self._queries, book.alive, strict=True):
                 query.begin(scope, 0)
-            self._append(
-                Commit(self._number, OPENED, 1, 0, Written(book.encoded(), b""), b"", self._standing())
-            )
+            self._append(self._noted(OPENED, book.encoded(), self._standing()))
             return
         kept = _kept(self._log, loaded)
         if description != kept.book.description and not amend:
@@ -356,10 +362,7 @@ class Session:
         self._remember(kept_queries)
         if amends:
             self._described = self._number
-            text = Written(book.encoded(), b"")
-            self._append(
-                Commit(self._number, AMENDED, self.step + 1, self.step, text, self.position, self._standing())
-            )
+            self._append(self._noted(AMENDED, book.encoded(), self._standing()))
         elif kept.loaded.secret is None or not kept.loaded.here:
             whole = kept.loaded.secret is not None  # else it is a backup, which has no state of any query
             self._restart([each for each in self._queries if each.mechanism.noise_in_state or not whole])
@@ -372,17 +375,7 @@ class Session:
             silent = arrays.encode(
                 [np.array([query.silent_until for query in self._queries], dtype=np.int64)]
             )
-            self._append(
-                Commit(
-                    self._number,
-                    RESTARTED,
-                    self.step + 1,
-                    self.step,
-                    Written(silent, b""),
-                    self.position,
-                    self._standing(),
-                )
-            )
+            self._append(self._noted(RESTARTED, silent, self._standing()))
 
     def _replay(self, queries: list[Query], steps: Mapping[str, int], number: int) -> None:
         """Rebuild the units of the last windows from their charges, up to a commit."""
@@ -453,7 +446,7 @@ class Session:
             release.time = time
             return release
         parts = [(self._queries[0], values)] if self._alone else self._parts(values)
-        times = [frames.time_of(part) for _, part in parts]
+        times = [None if type(part) in NO_TIMES else frames.time_of(part) for _, part in parts]
         found = self._push([(query, query.reader.row(part)) for query, part in parts], step, position, True)
         for (query, _), known in zip(parts, times, strict=True):
             (found if self._alone else found[query.name]).time = known
@@ -600,7 +593,7 @@ class Session:
         """Charge all that is left for steps whose noise was drawn, and release nothing of them."""
         made = self._halt_made(failed, position)
         if made is None:  # never tried again with other noise: the log takes nothing more
-            self._append(self._last(Written(b"", b"")))
+            self._append(self._noted(FINISHED, b"", self._no_standing()))
             self._closed = ENDED
             raise Halted(
                 "the stream has ended: a mechanism failed after noise was drawn, and what is left could not be "
@@ -636,6 +629,11 @@ class Session:
         except Exception:
             return None
 
+    def _noted(self, kind: int, charges: bytes, state: Standing, releases: bytes = b"") -> Commit:
+        """A commit that is about no step."""
+        content = Written(charges, releases)
+        return Commit(self._number, kind, self.step + 1, self.step, content, self.position, state)
+
     def _append(self, commit: Commit) -> None:
         """Write a commit behind the last one."""
         self._head = self._log.append(self._head, commit)
@@ -660,13 +658,11 @@ class Session:
 
         Queries that an amendment has ended are left out.
         """
-        known = {query.scope.number: query for query in self._queries}
-        parts = iter(content.released)
         found: dict[str, Any] = {}
-        for scope, charges, count in content.charged:
-            own = [next(parts) for _ in range(count)]
-            if scope in known:
-                query = known[scope]
+        by_scope = {query.scope.number: query for query in self._queries}
+        for scope, charges, own in by_query(content):
+            if scope in by_scope:
+                query = by_scope[scope]
                 found[query.name] = releases_by(
                     query.mechanism, query.unit, charges.first, own, charges.units, query.names
                 )
@@ -688,21 +684,15 @@ class Session:
         Queries that read late data are behind: their commits belong to the steps that the session had come to. Queries
         that an amendment has ended are left out; read what they have released before it.
         """
-        histories = {query.name: new_history(query.mechanism) for query in self._queries}
+        histories = [(query, new_history(query.mechanism)) for query in self._queries]
         for row in self._log.rows_since(since):
             found = self._released_by(row)
-            for name, history in histories.items():
-                if history is not None and name in found:
-                    query = next(each for each in self._queries if each.name == name)
+            for query, history in histories:
+                if history is not None and query.name in found:
                     content = Written(row.charges, row.releases or b"")
-                    history.follow(found[name], partial(self._again, query, content))
+                    history.follow(found[query.name], partial(self._again, query, content))
             if found:
                 yield found[""] if self._alone else found
-
-    def released(self, row: Row) -> Any:
-        """What a commit of this log has released, without intervals; None where that was nothing, or is not kept."""
-        found = self._released_by(row)
-        return None if not found else found[""] if self._alone else found
 
     def _released_by(self, row: Row) -> dict[str, Any]:
         if row.releases is None or row.kind not in (PUSHED, FINISHED) or not row.charges:
@@ -755,8 +745,7 @@ class Session:
                 ]
             ) + arrays.encode([np.frombuffer(told, dtype=np.int8)])
             state = self._standing(events=dict(zip([query.name for query in handling], units, strict=True)))
-            content = Written(charges, b"")
-            return Commit(self._number, EVENT, self.step + 1, self.step, content, self.position, state), units
+            return self._noted(EVENT, charges, state), units
         except Exception:
             return None
 
@@ -772,7 +761,7 @@ class Session:
             self._check_open()
             self._closed = BUSY
             made = self._finish_made()
-            commit = self._last(Written(b"", b"")) if made is None else made[0]
+            commit = self._noted(FINISHED, b"", self._no_standing()) if made is None else made[0]
             self._append(commit)
             self._closed = ENDED
             if made is None:
@@ -781,11 +770,6 @@ class Session:
                 )
             self._attach_intervals(made[1], commit.content)
             return made[1].get("") if self._alone else made[1]
-
-    def _last(self, content: Written) -> Commit:
-        """The last commit: no state."""
-        first = self.step + 1
-        return Commit(self._number, FINISHED, first, self.step, content, self.position, self._no_standing())
 
     def _finish_made(self) -> tuple[Commit, dict[str, Any]] | None:
         """The last commit, and what is returned after it; None where anything failed: that is never retried."""
@@ -797,7 +781,8 @@ class Session:
                 for query, _ in said
             ]
             content = Pushed(charged, [part for _, output in said for part in output.released]).encoded()
-            return self._last(content), self._released(read_again(content))
+            commit = self._noted(FINISHED, content.charges, self._no_standing(), content.releases)
+            return commit, self._released(read_again(content))
         except Exception:
             return None
 
@@ -1043,9 +1028,8 @@ def releases_of(row: Row, queries: Mapping[int, tuple[str, Mechanism]]) -> dict[
         raise LogDamaged(
             f"the releases of commit {row.number} are not those of its digest; restore a backup."
         )
-    parts, found = iter(arrays.decode(row.releases)), dict[str, Any]()
-    for scope, charges, count in _described_charges(row.charges):
-        own = [next(parts) for _ in range(count)]
+    found: dict[str, Any] = {}
+    for scope, charges, own in by_query(read_again(Written(row.charges, row.releases))):
         if scope in queries:
             name, mechanism = queries[scope]
             found[name] = releases_by(mechanism, unit_of(mechanism), charges.first, own, charges.units)

@@ -80,52 +80,6 @@ class Verification(NamedTuple):
         found = f"every hash, account, share and silent step of {self.commits} commits agrees ({counted})"
         return f"{found}; the last step is {self.step}." if self.ok else self.reason
 
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """What was checked, what was found, and what cannot be checked from rows: one sentence each."""
-        kinds, counts = self.checked, self.counts
-        if self.ok:
-            verdict = "The account holds: everything that was recomputed agrees."
-        else:
-            verdict = f"The account does NOT hold. First failure: {self.reason.rstrip('.')}."
-        found = [verdict]
-        if not self.ok:
-            found.append(f"The commits before it agree, {self.commits} in number. Nothing after it was read.")
-        found += [
-            f"Commits: {self.commits}. Each hash is that of its content and of the commit before it. "
-            f"The last step is {self.step}, and the head is {self.head.hex()[:16]}….",
-            f"Charges: {_many(counts.steps, 'charged step')}, {_many(counts.spans, 'span')} and "
-            f"{_many(kinds['events'], 'event')}. No window has spent more than its limit.",
-            f"Budget: {_many(kinds['scopes'], 'scope')} in {_many(kinds['opened'] + kinds['amended'], 'description')}. "
-            "In no window do the shares exceed the smallest budget in force.",
-        ]
-        if kinds["halted"] or kinds["restarted"]:
-            found.append(
-                f"Failures: {_many(kinds['halted'], 'halt')} and {_many(kinds['restarted'], 'restart')}. "
-                "Each halt charges all that was left, and nothing is charged until its windows have passed."
-            )
-        if kinds["amended"]:
-            found.append(
-                f"Amendments: {kinds['amended']}. Each begins its scopes where the budget allows it, and not before."
-            )
-        found.append(
-            f"Releases: {_many(counts.releases, 'commit')} with releases that have the hash in the chain; "
-            f"{_many(counts.dropped, 'commit')} whose releases were dropped."
-        )
-        found.append(
-            "Not checked: that the noise is as large as the charges say (see the proofs and the audit), and that no "
-            "newer copy of this log exists (compare the head with one that was kept elsewhere)."
-        )
-        if not self.private:
-            found.append(
-                "WARNING: this log was written with fixed noise, for tests. Nothing in it is protected."
-            )
-        return tuple(found)
-
-    def report(self) -> str:
-        """The sentences, one per line: less than a screen."""
-        return "\n".join(self.sentences)
-
 
 class Counts(NamedTuple):
     """What the commits of a log contain.
@@ -144,10 +98,6 @@ class Counts(NamedTuple):
     spans: int = 0
     releases: int = 0
     dropped: int = 0
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 class Damaged(Exception):
