@@ -4,6 +4,7 @@ import json
 
 import polars as pl
 import pytest
+from tests.pipeline.streams import stalls, stalls_and_people
 
 from tidegate.cli import main
 
@@ -107,10 +108,31 @@ def test_it_says_what_discovery_will_find(capsys):
     for wrong, word in (
         (["plan", "--discover", "900"], "delta"),
         (["plan", "--discover", "9,x"], "whole numbers"),
-        (["plan", "stream.toml", "--discover", "9"], "configuration"),
+        (["plan", "stream.toml", "--discover", "9"], "no such file"),
     ):
         assert main(wrong) == 2
         assert word in capsys.readouterr().err
+
+
+def test_it_says_what_a_configuration_will_find(tmp_path, capsys):
+    """From its own parameters, also without sizes; beside other queries each has a line."""
+    (tmp_path / "one.toml").write_text(stalls(tmp_path))
+    assert main(["plan", str(tmp_path / "one.toml")]) == 0
+    said = capsys.readouterr().out
+    assert "opens with probability one half" in said
+    assert "a single unit has opens with" in said
+    assert "Of " not in said
+    assert main(["plan", str(tmp_path / "one.toml"), "--discover", "40,30,1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["categories"] == 3
+    assert found["lone"] < 0.01
+    two = str(stalls_and_people(tmp_path).path)
+    assert main(["plan", two]) == 0
+    said = capsys.readouterr().out
+    assert "stalls, 0.75 of the budget: A category opens" in said
+    assert "people, 0.25 of the budget" in said
+    assert main(["plan", two, "--discover", "9"]) == 2
+    assert "--query" in capsys.readouterr().err
 
 
 def shop(folder, *asked):

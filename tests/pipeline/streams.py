@@ -79,6 +79,32 @@ categories = 2
 [sink]
 location = "out.csv"
 """
+BESIDE = """
+[[query]]
+name = "people"
+aggregate = "distinct"
+share = "1/4"
+mechanism = "Uniform"
+
+[[query]]
+name = "stalls"
+columns = "discover"
+share = "3/4"
+
+[query.mechanism]
+name = "Discover"
+columns = 3
+epoch = 5
+categories = 2
+
+[protect]
+epsilon = "12"
+delta = "1/100"
+window = 6
+
+[sink]
+location = "out.csv"
+"""
 READINGS = """
 [source]
 location = "events.csv"
@@ -132,6 +158,11 @@ def stalls(folder: Path, steps: int = 40) -> str:
         lines += [f"{time},lone,the only one"]
     (folder / "events.csv").write_text("\n".join(lines) + "\n")
     return HEAD.format(columns='column = "place"', steps=steps) + FOUND
+
+
+def stalls_and_people(folder: Path) -> Queries:
+    """The same with a query beside them."""
+    return settings(folder, stalls(folder).partition("\n[query]")[0] + BESIDE)
 
 
 def shop(folder: Path, steps: int = 40) -> str:

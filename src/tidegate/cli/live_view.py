@@ -92,6 +92,8 @@ class View(LineView):
 
     def released(self, chunk: Chunk) -> None:
         """Releases have left."""
+        import numpy as np
+
         from tidegate.releases import Status
 
         self._measure()
@@ -99,6 +101,9 @@ class View(LineView):
             return
         self.words = ""
         answers = self.config.query.answers(chunk.values[-LAST:, :])
+        if chunk.categories is not None:  # how many are open, and all others together
+            opened = (chunk.categories.opened[-LAST:] > 0).sum(axis=1)
+            answers = np.column_stack([opened, answers[:, -1]])
         for step, values, status in zip(chunk.step[-LAST:], answers, chunk.status[-LAST:], strict=True):
             self.last.append((int(step), values[:WIDEST].tolist(), Status(int(status)).label))
         closed = self.config.steps.boundary(int(chunk.step[-1]) + 1) / 1e6
@@ -126,6 +131,7 @@ class View(LineView):
         if self.last:
             table = plain_table("step")
             labels = self.config.query.answer_labels
+            labels = ("open categories", "other") if self.config.query.discovers else labels
             for label in labels[:WIDEST]:
                 table.add_column(Text(label), justify="right", overflow="ellipsis", no_wrap=True)
             table.add_column("…" if len(labels) > WIDEST else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tidegate.config import Config, Queries
+    from tidegate.mechanisms import Discover
     from tidegate.plan import Plan, StreamModel
     from tidegate.plan.predict import Prediction
     from tidegate.policy import Policy
@@ -75,7 +77,8 @@ def plan(
     discover: Annotated[
         str | None,
         typer.Option(
-            help="For categories that nobody has listed: how many units some have in a window, 900,300,40. Needs --delta."
+            help="For categories that nobody has listed: how many units some have in an epoch, 900,300,40. Needs "
+            '--delta, or a configuration with columns = "discover".'
         ),
     ] = None,
     categories: Annotated[int, typer.Option(help="In how many of them a unit counts in a window.")] = 1,
@@ -101,12 +104,16 @@ def plan(
     from tidegate.policy import Event, WEvent
 
     whole("delay", delay, least=0)
+    finds = None if config is None else _finding(config, query)
+    if finds is not None:
+        plan_of_discovery(finds, read_sizes(discover or ""), as_json=as_json)
+        return
     if config is not None and discover is not None:
         raise InvalidParameter(
             "discover",
             discover,
-            "absent with a configuration, which lists its columns",
-            "drop one of the two",
+            'absent with a configuration that lists its columns, or given for a query with columns = "discover"',
+            "drop it, or write --query with its name",
         )
     if config is not None and query is None and _several(config):
         if target is not None or released is not None:
@@ -127,7 +134,11 @@ def plan(
     }
     policy: Policy = WEvent(window=window, **common) if window != 1 else Event(**common)
     if discover is not None:
-        plan_of_discovery(policy, discover, categories, window, as_json=as_json)
+        from tidegate.mechanisms import Discover
+
+        sizes = read_sizes(discover)
+        finds = Discover(policy, epoch=window, categories=categories)
+        plan_of_discovery(finds, sizes, as_json=as_json)
         return
     if config is not None:
         settings = read_settings(config, query)
@@ -198,19 +209,41 @@ def plan(
         typer.echo(following("tidegate", "init", "events.csv") if config is None else release_of(config))
 
 
-def plan_of_discovery(policy: Policy, sizes: str, categories: int, epoch: int, *, as_json: bool) -> None:
-    """What becomes of categories of given sizes, where window and epoch are the same."""
+def read_sizes(text: str) -> list[int]:
+    """How many units categories have: "900,300,40"."""
     from tidegate.errors import InvalidParameter
-    from tidegate.mechanisms import Discover
+
+    words = [word.strip() for word in text.split(",")] if text else []
+    if not all(word.isdecimal() for word in words):
+        raise InvalidParameter("discover", text, "whole numbers with commas", "write for example 900,300,40")
+    return [int(word) for word in words]
+
+
+def plan_of_discovery(mechanism: Discover, sizes: Sequence[int], *, as_json: bool) -> None:
+    """With how many units a category opens, and what becomes of categories of given sizes."""
     from tidegate.plan import plan_discovery
 
-    words = [word.strip() for word in sizes.split(",")]
-    if not all(word.isdecimal() for word in words):
-        raise InvalidParameter("discover", sizes, "whole numbers with commas", "write for example 900,300,40")
-    found = plan_discovery(
-        Discover(policy, epoch=epoch, categories=categories), [int(word) for word in words]
-    )
-    typer.echo(json.dumps(asdict(found), indent=2) if as_json else str(found))
+    found = plan_discovery(mechanism, sizes)
+    if as_json:
+        typer.echo(json.dumps(asdict(found), indent=2))
+        return
+    typer.echo(str(found))
+    if not sizes:
+        typer.echo(
+            "Say with --discover how many units categories have, and how many are found is predicted, too."
+        )
+
+
+def _finding(file: Path, name: str | None) -> Discover | None:
+    """What finds the categories of a configuration, if nobody has listed them."""
+    from tidegate.config import read_queries
+    from tidegate.mechanisms import Discover
+
+    queries = read_queries(file, follow=True)
+    if name is None and len(queries.parts) > 1:
+        return None
+    found = (queries.first if name is None else queries.part(name)).mechanism
+    return found if isinstance(found, Discover) else None
 
 
 def _several(config: Path) -> bool:
@@ -226,8 +259,8 @@ def plan_of_all(file: Path, level: float | None, delay: int, *, as_json: bool) -
     from tidegate.cli.progress import stages
     from tidegate.config import read_queries
     from tidegate.exact import show
-    from tidegate.mechanisms import chosen
-    from tidegate.plan import Description, make_plan
+    from tidegate.mechanisms import Discover, chosen
+    from tidegate.plan import Description, make_plan, plan_discovery
     from tidegate.plan.predict import number, percent
 
     queries = read_queries(file, follow=True)
@@ -235,6 +268,8 @@ def plan_of_all(file: Path, level: float | None, delay: int, *, as_json: bool) -
     said = True
     with stages(len(chosen()) * len(queries.parts) + 2, quiet=as_json) as tell:
         for part in queries.parts:
+            if part.query.discovers:
+                continue
             settings = read_settings(file, part.name)
             weight, size = settings.count_weight, settings.level if level is None else level
             stream: StreamModel
@@ -252,9 +287,17 @@ def plan_of_all(file: Path, level: float | None, delay: int, *, as_json: bool) -
                 f"{number(made.best(delay=delay).absolute)}, {percent(made.best(delay=delay).relative)} of "
                 f"{made.part_of}"
             )
+    finding = {
+        part.name: plan_discovery(part.mechanism, ())
+        for part in queries.parts
+        if isinstance(part.mechanism, Discover)
+    }
     if as_json:
-        typer.echo(json.dumps({"queries": found}, indent=2))
+        more = {name: asdict(each) for name, each in finding.items()}
+        typer.echo(json.dumps({"queries": found | more}, indent=2))
         return
+    for name, each in finding.items():
+        typer.echo(f"{name}, {show(queries.part(name).share)} of the budget: {each}")
     for name, facts in found.items():
         typer.echo(
             f"{name}, {facts['share']} of the budget: {facts['recommended']['mechanism']}, expected error "

@@ -18,6 +18,7 @@ from tidegate.config.errors import ConfigError
 from tidegate.config.file_conflicts import check_places
 from tidegate.config.keys import EditionsKeys, ListedQueryKeys, ProtectKeys, QueryKeys, SinkKeys, StepsKeys
 from tidegate.config.reader import FileReader, one_of, read_config, read_text
+from tidegate.config.unsupported import DISCOVER
 from tidegate.errors import InvalidParameter
 from tidegate.exact import exact, positive, show
 from tidegate.ingest import CombinedQuery, Intake, Query
@@ -327,7 +328,16 @@ class _PartReader(FileReader):
         for name in ("max_change", "touches"):
             if getattr(protect, name) is not None:
                 raise super().fail(f"{name} belongs to each [[query]]; move it there.", "protect", name)
-        if str(protect.delta) != "0":
+        finds = any(each.get("columns") == DISCOVER for each in listed)
+        editions: EditionsKeys = self.all["editions"]
+        if finds and editions.after:
+            raise self.fail(
+                "editions are refused where categories are found, which are tested once per epoch; drop the section, or "
+                "list the columns.",
+                "editions",
+                "after",
+            )
+        if str(protect.delta) != "0" and not finds:
             raise self.fail(
                 "(ε, δ) is not divided among queries or editions, because parts of it have more noise than parts of ρ, "
                 "and what a part of a window costs is no part of ε; drop delta, or write rho, which is divided exactly "
@@ -385,7 +395,10 @@ class _PartReader(FileReader):
             for name in ("epsilon", "rho")
             if getattr(protect, name) is not None
         }
-        protect = replace(protect, max_change=keys.max_change, touches=keys.touches, **amounts)
+        delta = share * self.make("protect", lambda: exact("delta", protect.delta))
+        protect = replace(
+            protect, max_change=keys.max_change, touches=keys.touches, delta=str(delta), **amounts
+        )
         about = replace(self.all["about"], counted=keys.counted)
         sink = replace(self.all["sink"], location=self.sink_of(self.all["sink"], name))
         sections = {

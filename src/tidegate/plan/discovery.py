@@ -31,6 +31,8 @@ class DiscoveryPlan:
         The part of open categories with fewer units than a tenth of the threshold.
     error
         The mean absolute error of a count of an open category.
+    lone
+        With which probability a category opens that one unit alone has; part of δ pays for it.
 
     Examples
     --------
@@ -39,7 +41,7 @@ class DiscoveryPlan:
     >>> print(plan_discovery(tg.mechanisms.Discover(policy), [400, 90, 45, 10, 1]))  # doctest: +NORMALIZE_WHITESPACE
     A category opens with probability one half where it has 45 units in an epoch, and with 99 % where it has 65. Of 5
     categories 2.5 are found; 49.5% are missing, and 0.0% of those that are found have hardly any units. A count of
-    an open category is off by 54.2 on average.
+    an open category is off by 54.2 on average. One that a single unit has opens with probability 1.4e-07.
     """
 
     needed: int
@@ -49,13 +51,18 @@ class DiscoveryPlan:
     missing: float
     spurious: float
     error: float
+    lone: float
 
     def __str__(self) -> str:
+        found = (
+            f"Of {self.categories:,} categories {self.found:,.1f} are found; "
+            f"{self.missing:.1%} are missing, and {self.spurious:.1%} of those that are found have hardly any units. "
+        )
         return (
             f"A category opens with probability one half where it has {self.needed} units in an epoch, and with 99 % "
-            f"where it has {self.surely}. Of {self.categories:,} categories {self.found:,.1f} are found; "
-            f"{self.missing:.1%} are missing, and {self.spurious:.1%} of those that are found have hardly any units. "
-            f"A count of an open category is off by {self.error:.3g} on average."
+            f"where it has {self.surely}. {found if self.categories else ''}"
+            f"A count of an open category is off by {self.error:.3g} on average. One that a single unit has opens with "
+            f"probability {self.lone:.2g}."
         )
 
 
@@ -91,4 +98,5 @@ def plan_discovery(mechanism: Discover, units: Sequence[int]) -> DiscoveryPlan:
         1 - min(found, mechanism.columns) / total if total else 0.0,
         hollow / found if found else 0.0,
         mechanism.expected_error(),
+        mechanism.selection.chance(1),
     )

@@ -181,6 +181,10 @@ def read_alarms(config: Config, query: str = "", queries: tuple[str, ...] = ()) 
         raise ConfigError(path.name, None, f"{which}; correct it.")
     own = [entry for entry in listed if entry.get("query", "") == query]
     alarms = tuple(_alarm(path, entry, labels) for entry in own)
+    if config.query.discovers and any(alarm.column != len(labels) - 1 for alarm in alarms):
+        raise ConfigError(
+            path.name, None, 'where categories are found, alarms look at column = "other" alone; correct it.'
+        )
     names = [*(alarm.name for alarm in alarms), *(question.name for question in standing)]
     if len(set(names)) < len(names):
         raise ConfigError(

@@ -21,7 +21,7 @@ MOST_LETTERS = 110  # of a line below the picture
 WIDE, TALL = LARGE.wide, LARGE.tall + ABOVE + BELOW
 
 
-def chart_svg(config: Config, found: Selection, column: int, *, dark: bool = False) -> bytes:
+def chart_svg(config: Config, found: Selection, label: str, *, dark: bool = False) -> bytes:
     """The picture of the newest values of some steps.
 
     Parameters
@@ -30,15 +30,14 @@ def chart_svg(config: Config, found: Selection, column: int, *, dark: bool = Fal
         The query.
     found
         The newest release of each step, of one column.
-    column
-        Which of the labels that is.
+    label
+        The name of that column.
     dark
         For a dark page.
     """
     words = Words(config)
     steps, values = found.chunk.step, found.answers[:, 0]
     low, high = found.low[:, 0], found.high[:, 0]
-    label = config.query.answer_labels[column]
     title = words.title if len(config.query.answer_labels) == 1 else f"{words.title}: {label}"
     known = np.flatnonzero(np.isfinite(values))
     said, picture = "The first number comes when the first step has closed.", ""

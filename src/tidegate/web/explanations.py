@@ -8,6 +8,7 @@ from typing import Any
 from tidegate.config import Config
 from tidegate.exact import show
 from tidegate.policy import Approximate, Pure, ZeroConcentrated
+from tidegate.report.found import rule
 from tidegate.report.wording import Words, several
 
 
@@ -41,6 +42,15 @@ def meaning(config: Config, *, revises: bool) -> list[dict[str, str]]:
         ("Who is protected, and for how long?", _window(config, length)),
         ("What is ε?", _budget((config.whole or policy).budget)),
     ]
+    if config.query.discovers:
+        answers.insert(1, ("Where do the names come from?", rule(config)))
+        answers.insert(
+            2,
+            (
+                "What is in other?",
+                "All records that count and whose category is not open. It does not say how many categories these are.",
+            ),
+        )
     if revises:
         answers.append(
             (

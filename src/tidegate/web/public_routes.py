@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -19,6 +20,7 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import show
 from tidegate.report.wording import Words
 from tidegate.sinks.chunks import CONFIDENCE
+from tidegate.structures.category_names import OTHER
 from tidegate.version import __version__
 from tidegate.web import limits
 from tidegate.web.channel import Channel
@@ -277,7 +279,8 @@ class PublicRoutes:
         """One column as a picture."""
         given, channel = read_query(request, CHART), self.find(request)
         board = channel.board
-        column = board.labels[0] if given["column"] is None else given["column"]
+        found_here = channel.config.query.discovers
+        column = (OTHER if found_here else board.labels[0]) if given["column"] is None else given["column"]
         question = {"since": given["steps"], "until": None, "columns": [column], "revision": given["theme"]}
         tag = entity_tag(channel, "svg", board.number, question)
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
@@ -285,9 +288,16 @@ class PublicRoutes:
             return Response(status_code=304, headers=headers)
 
         def draw() -> bytes:
-            (at,) = board.positions([column])
-            found = board.select(since=max(1, board.step - given["steps"] + 1), columns=[column])
-            return chart_svg(channel.config, found, at, dark=given["theme"] == "dark")
+            since, dark = max(1, board.step - given["steps"] + 1), given["theme"] == "dark"
+            if found_here:
+                found = board.select(since=since).of_category(column)
+                if len(found) and not np.isfinite(found.answers).any():
+                    wanted = "a category that was open in this time, or other"
+                    raise InvalidParameter("column", column[:60], wanted, "ask for the releases to see them")
+            else:
+                board.positions([column])
+                found = board.select(since=since, columns=[column])
+            return chart_svg(channel.config, found, column, dark=dark)
 
         async with self._turns.turn(peer(request.client.host if request.client else "")), self._making:
             try:
@@ -331,7 +341,7 @@ def short(channel: Channel) -> dict[str, Any]:
         "state": channel.driver.state,
         "step": board.step,
         "number": board.number,
-        "columns": len(board.labels),
+        "columns": board.columns,
         "length": step_length(channel.config),
         "zone": channel.config.steps.zone,
         "time": channel.encoder.time(board.step) if board.step else None,
@@ -396,7 +406,8 @@ def describe(channel: Channel) -> dict[str, Any]:
         "share": show(config.share),
         "mechanism": config.mechanism_keys.name,
         "aggregate": config.query.aggregate,
-        "labels": list(board.labels),
+        "labels": [OTHER] if config.query.discovers else list(board.labels),
+        "found": config.query.discovers,
         "grid": show(config.query.grid),  # type: ignore[arg-type]  # exact by now
         "policy": policy.name,
         "budget": {

@@ -16,6 +16,7 @@ from tidegate.config import Config
 from tidegate.errors import InvalidParameter
 from tidegate.pipeline.public_account import Transcript
 from tidegate.sinks.chunks import Chunk, joined, newest
+from tidegate.structures.category_names import OTHER
 from tidegate.web.alarms import Alarms
 
 Values = npt.NDArray[np.float64]
@@ -64,6 +65,25 @@ class Selection:
         """Bytes that it takes, about."""
         return (24 * len(self.columns) + 64) * len(self)
 
+    def open_places(self, index: int) -> list[tuple[int, str, int, float]]:
+        """Where categories are found: the columns of a release that are open, and the rest as the last.
+
+        Each as its position, its name, the step at which it opened (0 of the rest), and how many units its test has seen.
+        """
+        categories = self.chunk.categories
+        places = [] if categories is None else categories.of(index)
+        return [*places, (self.answers.shape[1] - 1, OTHER, 0, float("nan"))]
+
+    def of_category(self, name: str) -> Selection:
+        """One category alone, with nothing where it is not open."""
+        values = [np.full((len(self), 1), np.nan) for _ in range(3)]
+        for index in range(len(self)):
+            for place, known, *_ in self.open_places(index):
+                if known == name:
+                    for kept, each in zip(values, (self.answers, self.low, self.high), strict=True):
+                        kept[index, 0] = each[index, place]
+        return Selection(self.chunk, self.numbers, (0,), *values)
+
     def picked(self, rows: npt.NDArray[np.int64]) -> Selection:
         """Some of the releases."""
         values = self.answers[rows], self.low[rows], self.high[rows]
@@ -88,6 +108,7 @@ class ReleaseCache:
         self.labels = config.query.answer_labels
         self.alarms = alarms or Alarms()
         self._past = past
+        self.columns = 1 if config.query.discovers else len(self.labels)  # that have values now
         self._lock = threading.Lock()
         self._tail: deque[Chunk] = deque()
         self._cells = 0
@@ -137,6 +158,8 @@ class ReleaseCache:
     def _append(self, fresh: Chunk) -> None:
         """Keep releases; many small chunks become one, which takes less room than they do."""
         self._tail.append(fresh)
+        if fresh.categories is not None:
+            self.columns = 1 + int((fresh.categories.opened[-1] > 0).sum())
         self._cells += _cells(fresh)
         self._small = self._small + 1 if len(fresh) < TOGETHER else 0
         if self._small >= TOGETHER:
@@ -190,6 +213,13 @@ class ReleaseCache:
         """The positions of named columns; a name that is not there is refused."""
         if columns is None:
             return tuple(range(len(self.labels)))
+        if self.config.query.discovers:
+            raise InvalidParameter(
+                "columns",
+                "given",
+                "absent where categories are found, which come and go",
+                "ask for all of them",
+            )
         known = {label: at for at, label in enumerate(self.labels)}
         found = []
         for name in columns:
@@ -240,7 +270,9 @@ class ReleaseCache:
 
 def _cells(chunk: Chunk) -> int:
     """How much room releases take, counted in values."""
-    return chunk.values.size + 8 * len(chunk)
+    found = chunk.categories
+    named = 0 if found is None else found.names.size // 8 + 2 * found.opened.size
+    return chunk.values.size + 8 * len(chunk) + named
 
 
 def _first(most: int, chunks: Iterable[Chunk]) -> list[Chunk]:

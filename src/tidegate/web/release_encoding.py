@@ -71,7 +71,7 @@ class Encoder:
             numbers(found.high),
             strict=True,
         )
-        return [
+        releases = [
             {
                 "number": number,
                 "id": f"{self.stream}-{step}.{revision}",
@@ -87,6 +87,19 @@ class Encoder:
             }
             for number, step, revision, status, units, scale, values, low, high in rows
         ]
+        if self.config.query.discovers:
+            for index, each in enumerate(releases):
+                self._name(each, found, index)
+        return releases
+
+    def _name(self, release: dict[str, Any], found: Selection, index: int) -> None:
+        """Where categories are found: only open ones, by name, since when they are open, and the rest as the last."""
+        places = found.open_places(index)
+        for key in ("values", "low", "high"):
+            release[key] = [release[key][place] for place, *_ in places]
+        release["categories"] = [name for _, name, *_ in places]
+        release["opened"] = [self.time(opened) if opened else None for _, _, opened, _ in places]
+        release["units"] = [_number(units) for *_, units in places]
 
     def _after(self, board: ReleaseCache, number: int, most: int) -> list[dict[str, Any]]:
         chunk = board.after(number, most)
@@ -128,7 +141,8 @@ class Encoder:
         for each in self._after(board, number, most):
             events = [{"type": "alarm", **alarm} for alarm in self.alarms(board, each["number"])]
             if releases:
-                events.append({"type": "release", **self.names, "columns": list(self.labels), **each})
+                columns = each.get("categories") or list(self.labels)
+                events.append({"type": "release", **self.names, "columns": columns, **each})
             yield each["number"], events
 
     def encode(self, kind: str, found: Selection, last: int) -> bytes:
@@ -150,7 +164,7 @@ class Encoder:
     def _json(self, found: Selection, last: int) -> Iterator[bytes]:
         document = {
             **self.names,
-            "columns": [self.labels[at] for at in found.columns],
+            "columns": None if self.config.query.discovers else [self.labels[at] for at in found.columns],
             "confidence": CONFIDENCE,
             "last": last,
             "releases": [],
@@ -162,7 +176,9 @@ class Encoder:
         yield b"]}"
 
     def table(self, found: Selection) -> pl.DataFrame:
-        """One row for each release and column."""
+        """One row for each release and column; where categories are found, for each open one and the rest."""
+        if self.config.query.discovers:
+            return self._table_of_found(found)
         chunk, width = found.chunk, len(found.columns)
         names = [self.labels[at] for at in found.columns]
         spent = [show(units * self.unit) for units in chunk.units.tolist()]
@@ -191,6 +207,35 @@ class Encoder:
                 "spent": pl.Series([text for text in spent for _ in range(width)], dtype=pl.String),
             }
         )
+
+    def _table_of_found(self, found: Selection) -> pl.DataFrame:
+        fields = ("number", "time", "step", "revision")
+        rows = [
+            {
+                **{name: each[name] for name in fields},
+                "column": column,
+                "value": value,
+                "low": low,
+                "high": high,
+                **{name: each[name] for name in ("status", "scale", "spent")},
+                "opened": opened,
+                "units": units,
+            }
+            for each in self.objects(found)
+            for column, value, low, high, opened, units in zip(
+                *(each[name] for name in ("categories", "values", "low", "high", "opened", "units")),
+                strict=True,
+            )
+        ]
+        kinds: dict[str, Any] = {
+            "number": pl.Int64,
+            "time": pl.String,
+            "step": pl.Int64,
+            "revision": pl.Int32,
+        }
+        kinds |= {"column": pl.String, "value": pl.Float64, "low": pl.Float64, "high": pl.Float64}
+        kinds |= {"status": pl.String, "scale": pl.Float64, "spent": pl.String}
+        return pl.DataFrame(rows, schema=kinds | {"opened": pl.String, "units": pl.Float64})
 
 
 def _parts(found: Selection) -> Iterator[Selection]:

@@ -132,13 +132,6 @@ class Service:
         drivers: dict[str, Driver] = {}
         try:
             for name, queries in zip(names, configs, strict=True):
-                if any(part.query.discovers for part in queries.parts):
-                    raise InvalidParameter(
-                        "columns",
-                        "discover",
-                        "a list of names for a service, whose readers ask for columns",
-                        "use `tidegate release`, or list the columns",
-                    )
                 kind = HttpDriver if queries.first.source.location == LOCATION else Driver
                 drivers[name] = kind(name, queries, self.settings.clock, backfill=self.settings.backfill)
         except BaseException:

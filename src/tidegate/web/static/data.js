@@ -18,6 +18,7 @@ export class Stream {
 
   async open() {
     this.facts = await this.ask(this.address);
+    this.labels = this.facts.labels;
     const steps = Math.min(AT_FIRST, Math.max(50, Math.floor(MOST_VALUES / this.facts.labels.length)));
     const since = Math.max(1, this.facts.step - steps);
     await this.load(since);
@@ -45,8 +46,22 @@ export class Stream {
     if (this.from > 1) await this.load(Math.max(1, Math.floor(this.facts.step * (1 - Math.min(1, (5 * MOST_VALUES) / asked)))));
   }
 
+  /** Where categories are found, a release names its columns: each category keeps its place from then on. */
+  place(release) {
+    const places = release.categories.map((name) => {
+      if (!this.labels.includes(name)) this.labels.push(name);
+      return this.labels.indexOf(name);
+    });
+    for (const key of ["values", "low", "high", "opened", "units"]) {
+      const placed = [];
+      places.forEach((at, index) => (placed[at] = release[key][index]));
+      release[key] = placed;
+    }
+  }
+
   take(release) {
     release.seconds = Date.parse(release.time) / 1000;
+    if (release.categories) this.place(release);
     const before = this.releases.get(release.step);
     if (before && before.revision >= release.revision) return;
     if (before && !this.firsts.has(release.step)) this.firsts.set(release.step, before);
@@ -92,6 +107,7 @@ export class Stream {
   async renew() {
     try {
       this.facts = await this.ask(this.address);
+      if (this.facts.found) this.facts.labels = this.labels;
       this.tell({ facts: true });
     } catch {
       // the feed says so already
@@ -113,9 +129,9 @@ export class Stream {
     for (const release of this.sorted) {
       if (release.seconds < from || release.seconds > to) continue;
       found.seconds.push(release.seconds);
-      found.values.push(release.values[column]);
-      found.low.push(release.low[column]);
-      found.high.push(release.high[column]);
+      found.values.push(release.values[column] ?? null);
+      found.low.push(release.low[column] ?? null);
+      found.high.push(release.high[column] ?? null);
       found.first.push(this.firsts.get(release.step)?.values[column] ?? null);
     }
     // a first value is worth a dot where the newest one is visibly another

@@ -26,7 +26,10 @@ async function update(facts) {
   const since_ = Math.max(1, facts.step - STEPS);
   const answer = await fetch(`${facts.address}/releases?since=${since_}`, { headers: { Accept: "application/json" } });
   if (!answer.ok) return;
-  const { releases, columns } = await answer.json();
+  const found = await answer.json();
+  const columns = found.columns ?? ["other"]; // where categories are found, the rest is what every release has
+  const releases = found.columns ? found.releases : found.releases.map((each) =>
+    ({ ...each, values: each.values.slice(-1), low: each.low.slice(-1), high: each.high.slice(-1) }));
   // the column with the largest values stands for the stream
   const sums = columns.map((_, at) => releases.reduce((sum, each) => sum + (each.values[at] ?? 0), 0));
   const column = sums.indexOf(Math.max(...sums));

@@ -33,12 +33,12 @@ export function shown(value, half = null) {
 }
 
 /** Half of the length of an interval. */
-export const half = (low, high) => (low === null || high === null ? null : (high - low) / 2);
+export const half = (low, high) => ((low ?? null) === null || (high ?? null) === null ? null : (high - low) / 2);
 
 /** The interval of a value in words: "± 35" where the value is in its middle, else "between 0 and 70". */
 export function range(value, low, high) {
   const around = half(low, high);
-  if (around === null || value === null) return "";
+  if (around === null || (value ?? null) === null) return "";
   if (Math.abs((low + high) / 2 - value) <= 0.02 * around) return `± ${shown(around)}`;
   return `between ${shown(low, around)} and ${shown(high, around)}`;
 }

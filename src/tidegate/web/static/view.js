@@ -36,9 +36,17 @@ function fewer(size) {
   return seen.range === "all" ? Infinity : Math.min(size, Math.max(whole, stream.facts.length * 24));
 }
 
+/** Where categories are found, new ones come with releases. */
+function offer() {
+  const known = at("column").options.length;
+  at("column").append(...stream.facts.labels.slice(known).map((label, more) => make("option", { value: known + more }, label)));
+  if (stream.facts.labels.length > 1) at("layouts").classList.remove("hidden");
+}
+
 function refresh() {
   const newest = stream.newest;
   state();
+  offer();
   at("key").classList.toggle("hidden", !newest || seen.layout === "map" || seen.layout === "list");
   if (!newest) {
     at("plusminus").textContent = "The first number comes when the first step has closed.";
@@ -156,10 +164,19 @@ function list(from, to) {
     const series = stream.series(column, from, to);
     const around = half(newest.low[column], newest.high[column]);
     const words = range(newest.values[column], newest.low[column], newest.high[column]);
-    return [label, shown(newest.values[column], around), words, sparkline(series.values, series.low, series.high, `Course of ${label}`)];
+    const row = [label, shown(newest.values[column], around), words, sparkline(series.values, series.low, series.high, `Course of ${label}`)];
+    return stream.facts.found ? [...row, ...opening(newest, column)] : row;
   });
+  const more = stream.facts.found ? ["Open since", "Units in its last test"] : [];
   at("stage").replaceChildren(make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "List of columns" },
-    table(["Column", "Newest", "Range", "Course"], rows, "Newest value of every column")));
+    table(["Column", "Newest", "Range", "Course", ...more], rows, "Newest value of every column")));
+}
+
+/** Since when a category is open, and how many units its last test has seen. */
+function opening(newest, column) {
+  if (column === 0) return ["all others", ""];
+  if (!newest.opened?.[column]) return ["closed", ""];
+  return [moment(Date.parse(newest.opened[column]) / 1000, stream.facts.zone, stream.facts.length), shown(newest.units[column])];
 }
 
 async function map() {
@@ -209,7 +226,7 @@ function explain() {
   at("downloads").append(...Object.entries(formats).map(([format, words]) =>
     make("a", { class: "button", href: `${stream.address}/releases?format=${format}`, download: `${stream.name.replace("/", "-")}.${format}` }, words)));
   at("downloads").append(...facts.answers.map((each) => make("a", { class: "button", href: each.address }, title(each.name))));
-  at("column").append(...facts.labels.map((label, column) => make("option", { value: column }, label)));
+  offer();
   at("layouts").querySelector('[data-layout="map"]').classList.toggle("hidden", !facts.map);
   if (facts.labels.length === 1) at("layouts").classList.add("hidden");
 }
