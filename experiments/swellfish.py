@@ -91,7 +91,25 @@ def _recorded_uses(count: int, days: int) -> tuple[Specification, ...]:
         height = np.maximum(np.ceil(20 * power) / 20, 0.05)
         length = np.ceil(seconds / STEP_SECONDS).astype(np.int64)
         devices.append((str(uses["device_type"][0]), first.astype(np.int64), length, height))
-    return households.of_uses(devices, count, days, APPLIANCES)
+    random, steps = np.random.default_rng(1), days * households.DAY
+    found = []
+    for number in range(1, count + 1):
+        secrets = [households.AT_HOME]
+        for device in random.choice(
+            len(devices), APPLIANCES, replace=False
+        ):  # what was recorded repeats by weeks
+            name, begin, duration, power = devices[int(device)]
+            period = (int(begin[-1]) // (7 * households.DAY) + 1) * 7 * households.DAY
+            first = (begin[np.newaxis] + np.arange(0, steps, period)[:, np.newaxis]).ravel() + 1
+            length, height = (np.tile(part, len(first) // len(begin)) for part in (duration, power))
+            level = random.integers(0, len(households.LEVELS), len(first))
+            for value in np.unique(height[first <= steps]):
+                own = (first <= steps) & (height == value)
+                label = f"{name} {device}, {value:.2f} kW"
+                uses_of = first[own], length[own], level[own]
+                secrets += households.secrets_of(label, f"{value:.2f}", *uses_of, steps)
+        found.append(Specification(tuple(secrets), f"house {number}"))
+    return tuple(found)
 
 
 @lru_cache(maxsize=2)

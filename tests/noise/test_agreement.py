@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.noise import discrete_gaussian, gaussian, kernels, laplace, laplace_one, reference
-from tidegate.noise.discrete_laplace import PIECE, element_words, laplace_pieces
+from tidegate.noise.discrete_laplace import element_words
 from tidegate.noise.entropy import Elements, Words
 from tidegate.testing.entropy import FixedEntropy
 from tiers import thinned
@@ -290,17 +290,6 @@ def test_draws_agree_on_hashed_words(scale: float) -> None:
     assert laplace_one(source, "s", 9, 3, scale) == laplace(source, "s", 9, scale, (5,))[3]
 
 
-@pytest.mark.parametrize("scale", [9.5, 2.0**30])
-@pytest.mark.parametrize("columns", [1, PIECE, PIECE + 1, 2 * PIECE + 7])
-def test_pieces_agree(scale: float, columns: int) -> None:
-    """A step drawn piece by piece has the noise of the step drawn at once."""
-    source = FixedEntropy("pieces")
-    pieced = np.full(columns, 10**18)
-    for first, noise in laplace_pieces(source, "s", 3, scale, columns):
-        pieced[first : first + noise.size] = noise
-    assert np.array_equal(pieced, laplace(source, "s", 3, scale, (columns,)))
-
-
 def test_mixed_scales_agree() -> None:
     """An array of all scales at once gives what each scale gives alone."""
     source = FixedEntropy("mixed")
@@ -334,11 +323,10 @@ def test_scalar_kernel_for_mechanisms_agrees() -> None:
         words = source.words("s", 0, 50, range(50), 0, 2)
         expected = laplace(source, "s", 0, scale, (50,)).tolist()
         constants = kernels.constants(scale)
-        drawn = [kernels.laplace_draw(words[0, e], words[1, e], *constants) for e in range(50)]
-        assert all(decided for _, decided in drawn)
-        assert [value for value, _ in drawn] == expected
+        drawn = [kernels.laplace_any(words[0, e], words[1, e], *constants) for e in range(50)]
+        assert drawn == expected
     zero = np.uint64(0)
-    assert kernels.laplace_draw(zero, zero, *kernels.constants(1.5)) == (kernels.UNDECIDED, False)
+    assert kernels.laplace_any(zero, zero, *kernels.constants(1.5)) == kernels.UNDECIDED
 
 
 def test_exp_bounds_enclose() -> None:

@@ -7,7 +7,6 @@ Powers, habits and durations are plausible guesses, not fitted to measurements.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -141,35 +140,6 @@ def secrets_of(
             label = f"{name}, {15 * duration} min, ε {float(epsilon)}"
             secrets.append(Secret(power, duration, Intervals(rows), epsilon, label))
     return secrets
-
-
-def of_uses(
-    devices: Sequence[tuple[str, Integers, Integers, npt.NDArray[np.float64]]],
-    households: int,
-    days: int,
-    each: int = 8,
-    seed: int = 1,
-) -> tuple[Specification, ...]:
-    """Households that own `each` of some devices whose uses were recorded; what was recorded repeats itself by weeks.
-
-    A device is its name and, of each use, the first step (from 0, in order), the duration in steps and the height in kW.
-    """
-    random, steps = np.random.default_rng(whole("seed", seed, least=0)), days * DAY
-    found = []
-    for number in range(1, households + 1):
-        secrets = [AT_HOME]
-        for device in random.choice(len(devices), each, replace=False):
-            name, begin, duration, power = devices[int(device)]
-            period = (int(begin[-1]) // (7 * DAY) + 1) * 7 * DAY
-            first = (begin[np.newaxis] + np.arange(0, steps, period)[:, np.newaxis]).ravel() + 1
-            length, height = (np.tile(part, len(first) // len(begin)) for part in (duration, power))
-            level = random.integers(0, len(LEVELS), len(first))
-            for value in np.unique(height[first <= steps]):
-                own = (first <= steps) & (height == value)
-                label = f"{name} {device}, {value:.2f} kW"
-                secrets += secrets_of(label, f"{value:.2f}", first[own], length[own], level[own], steps)
-        found.append(Specification(tuple(secrets), f"house {number}"))
-    return tuple(found)
 
 
 def load(households: int = 10_000, days: int = 28, seed: int = 1) -> npt.NDArray[np.float64]:

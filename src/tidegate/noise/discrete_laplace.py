@@ -24,7 +24,6 @@ Integers = npt.NDArray[np.int64]
 # Elements that are drawn at once: the words of a block are one refill of the keystream and stay in the cache.
 BLOCK = CHUNK_WORDS // 2
 # Elements of one step that are drawn at once, where the caller has no room for all of its columns.
-PIECE = 1 << 13
 ARRAYS = (np.ndarray, list, tuple)
 LARGEST_INTEGER = (1 << 63) - 1
 
@@ -143,21 +142,6 @@ def add_laplace(
         _fill_block(source, stream, step, max(draws, 1), prepared, start, block)
         kernels.add_scaled(given[start : start + BLOCK], block, grid, flat[start : start + BLOCK])
     return result
-
-
-def laplace_pieces(
-    source: Source, stream: str, step: int, scale: float | Fraction, columns: int
-) -> Iterator[tuple[int, Integers]]:
-    """The noise of one step, some columns at a time: (first column, noise). The next piece overwrites the noise.
-
-    It is that of `laplace` with the same address and the shape (columns,), without an array of that shape.
-    """
-    prepared = prepare(scale)
-    noise = np.empty(min(PIECE, columns), dtype=np.int64)
-    for start in range(0, columns, PIECE):
-        piece = noise[: columns - start]
-        _fill_block(source, stream, step, columns, prepared, start, piece)
-        yield start, piece
 
 
 def laplace_one(source: Source, stream: str, step: int, draw: int, scale: float | Fraction) -> int:

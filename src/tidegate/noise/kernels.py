@@ -170,17 +170,6 @@ def laplace_any(first: Word, second: Word, part: float, factor: float, shift: In
 
 
 @kernel
-def laplace_draw(first: Word, second: Word, part: float, factor: float, shift: Int64) -> tuple[int, bool]:
-    """A Laplace draw for the compiled loops of mechanisms: (value, whether it is decided).
-
-    Get part, factor and shift from `constants`. An undecided draw (about one in 2^18) goes back to Python
-    with its words, to `tidegate.noise.discrete_laplace.decide`.
-    """
-    value = laplace_any(first, second, part, factor, shift)
-    return value, value != UNDECIDED
-
-
-@kernel
 def laplace_magnitude(leading: int, part: float, factor: float) -> int:
     """The magnitude for a call from Python, which passes 63 bits and takes the sign itself, or UNDECIDED."""
     return int(magnitude_of(np.int64(leading), part, factor))

@@ -7,7 +7,6 @@ later, so it needs neither revised values nor an end.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -21,7 +20,7 @@ from tidegate.core.rows import Draws
 from tidegate.exact import whole
 from tidegate.intervals import Averaged, Fold
 from tidegate.mechanisms.mechanism import Mechanism
-from tidegate.noise import Law, check_scale, laplace, variance_laplace
+from tidegate.noise import Law, check_scale, laplace
 from tidegate.policy import Event, Policy, User, WEvent
 from tidegate.releases import Measured, Releases, Status
 
@@ -84,11 +83,6 @@ class BackwardSmoothing(Mechanism):
     def scale(self) -> float:
         """The noise scale in grid units; rounded up."""
         return self.noise_scale(self.units)
-
-    def error_on_constant(self) -> float:
-        """The mean absolute error on a constant stream; taken from a normal distribution."""
-        variance = variance_laplace(self.scale) / (self.back + 1)
-        return math.sqrt(2 / math.pi * variance) * float(Fraction(self.grid))
 
     # what a session asks -----------------------------------------------------------------------------------------
 
