@@ -133,6 +133,11 @@ def test_scales_are_those_of_the_proof() -> None:
     assert spent == pytest.approx(2 / 6)
 
 
+def test_the_guarantee_says_that_the_log_is_secret() -> None:
+    """It holds the noise of the open run's threshold."""
+    assert "kept as secret as the data" in str(DSAT(WEvent(epsilon="1", window=4)).guarantee)
+
+
 def below(distance: int, limit: int, scale: float, noise: float, tests: int) -> float:
     """The chance that so many tests stay below a threshold with noise of this scale; 0: none."""
     found = 0.0

@@ -789,6 +789,8 @@ CHARGED = [
     "BudgetAbsorption",
     "BudgetDistribution",
     "RescueDP",
+    "DSAT",
+    "AdaPub",
     "Tide",
 ]
 
@@ -828,7 +830,7 @@ def test_released_scales_are_those_that_were_charged(name):
             if release.status is tg.Status.FRESH:
                 lost = Fraction(moved(m)) / Fraction(float(release.scale))
                 # a group of steps is charged once, and counts for each of them
-                paid = charged_at(log, m, release.step) if m.shares_noise else release.spent
+                paid = charged_at(log, m, release.step) if m.most_spans else release.spent
                 assert lost + tests <= paid
                 fresh += 1
         assert verify(log.rows()).ok

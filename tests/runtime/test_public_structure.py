@@ -419,6 +419,8 @@ def test_rows_follow_from_what_was_decided(tmp_path: Path, name: str, noise: str
         "Fast",
         "Tide",
         "RescueDP",
+        "DSAT",
+        "AdaPub",
         "OptStream",
         "Fourier",
         "BinaryTree",

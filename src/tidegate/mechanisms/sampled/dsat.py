@@ -15,7 +15,7 @@ from tidegate.core.mechanism import Matrix, Output, empty_output
 from tidegate.core.rows import DONE, Draws, draw_row
 from tidegate.exact import ExactLike, exact, float_up, proper, whole
 from tidegate.mechanisms.losses import Floats, noise_losses, policy_change
-from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.mechanisms.mechanism import SECRET_STATE, Mechanism
 from tidegate.mechanisms.sampled.kalman import finite
 from tidegate.mechanisms.sparse_vector import SparseVector
 from tidegate.noise import laplace
@@ -210,6 +210,11 @@ class DSAT(Mechanism):
     def most_spans(self) -> int:
         """As many runs can meet a window."""
         return self.units
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the guarantee takes for granted: the steps of an open run share the noise of its threshold."""
+        return (*super().assumptions, SECRET_STATE)
 
     @cached_property
     def tests(self) -> SparseVector:
