@@ -496,7 +496,7 @@ class Releases(_Published):
         ['step', 'column', 'value', 'low', 'high', 'status']
         """
         frame: polars.DataFrame = frames.library("polars").DataFrame(
-            frames.columns_of(self, times, names, confidence, layout)
+            self._table(times, names, confidence, layout)
         )
         return frame
 
@@ -509,8 +509,8 @@ class Releases(_Published):
         layout: str = "long",
     ) -> Any:
         """The same as a pandas DataFrame; with a row per step, the times of the input are its index."""
-        found = frames.library("pandas").DataFrame(frames.columns_of(self, times, names, confidence, layout))
-        if times is None and self.times is not None and layout == "wide":
+        found = frames.library("pandas").DataFrame(self._table(times, names, confidence, layout))
+        if times is None and layout == "wide" and "time" in found:
             return found.set_index("time").rename_axis(getattr(self.times, "name", None))
         return found
 
@@ -523,7 +523,13 @@ class Releases(_Published):
         layout: str = "long",
     ) -> Any:
         """The same as an Arrow table."""
-        return frames.library("pyarrow").table(frames.columns_of(self, times, names, confidence, layout))
+        return frames.library("pyarrow").table(self._table(times, names, confidence, layout))
+
+    def _table(
+        self, times: Sequence[Any] | None, names: Sequence[str] | None, confidence: float, layout: str
+    ) -> dict[str, Any]:
+        """Columns by their names."""
+        return frames.columns_of(self, times, names, confidence, layout)
 
     @property
     def deviation(self) -> Values | None:  # type: ignore[override]  # nobody sets it

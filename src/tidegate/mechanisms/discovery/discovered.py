@@ -7,9 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
-from tidegate import frames
 from tidegate.releases import Integers, Release, Releases, Status, Values
 from tidegate.structures.category_names import OTHER
 
@@ -97,44 +95,10 @@ class DiscoveredReleases(Releases):
         found.units_counted = self.units_counted[at]
         return found
 
-    def to_polars(
-        self,
-        times: Sequence[Any] | None = None,
-        names: Sequence[str] | None = None,
-        *,
-        confidence: float = 0.9,
-        layout: str = "long",
-    ) -> pl.DataFrame:
-        """A polars DataFrame with a row for each step and open category, and one for all others.
-
-        `names` and `layout` are not used: categories have their own names, and come and go.
-        """
-        return pl.DataFrame(self._table(times, confidence))
-
-    def to_pandas(
-        self,
-        times: Sequence[Any] | None = None,
-        names: Sequence[str] | None = None,
-        *,
-        confidence: float = 0.9,
-        layout: str = "long",
-    ) -> Any:
-        """The same as a pandas DataFrame."""
-        return frames.library("pandas").DataFrame(self._table(times, confidence))
-
-    def to_arrow(
-        self,
-        times: Sequence[Any] | None = None,
-        names: Sequence[str] | None = None,
-        *,
-        confidence: float = 0.9,
-        layout: str = "long",
-    ) -> Any:
-        """The same as an Arrow table."""
-        return frames.library("pyarrow").table(self._table(times, confidence))
-
-    def _table(self, times: Sequence[Any] | None, confidence: float) -> dict[str, Any]:
-        """Named columns with a row for each step and open category, and one for all others."""
+    def _table(
+        self, times: Sequence[Any] | None, names: Sequence[str] | None, confidence: float, layout: str
+    ) -> dict[str, Any]:
+        """A row for each step and open category, and one for all others; categories have names of their own."""
         low, high = self.interval(confidence)
         open_ = np.concatenate([self.opened > 0, np.ones((len(self), 1), dtype=np.bool_)], axis=1)
         at, column = np.nonzero(open_)
