@@ -125,6 +125,7 @@ def test_columns_that_nobody_has_listed_are_found(tmp_path: Path) -> None:
         (('aggregate = "distinct"', 'aggregate = "mean"\nclip = [0, 1]'), "count or distinct"),
         (('unit = "device"', ""), "unit"),
         (('column = "building"', ""), "column"),
+        (("window = 24", "window = 24\nmax_change = 5"), "most in"),
         (("[sink]", '[[answer]]\nname = "best"\nkind = "top"\ncount = 1\n\n[sink]'), "come and go"),
     ],
 )

@@ -440,6 +440,14 @@ class FileReader:
 
     def discovering(self, extra: dict[str, Any], policy: Policy, query: Query, steps: Steps) -> Mechanism:
         """What finds categories."""
+        counted = query.max_change(policy.adjacency)
+        if Fraction(policy.max_change) != counted:
+            raise self.fail(
+                "max_change is that of most where categories are found, as so many records of a unit count; drop it, and "
+                "write most in [query].",
+                "protect",
+                "max_change",
+            )
         annotations = {item.name: str(item.type) for item in fields(Discover)}
         read = {key: self.parameter(key, value, annotations[key]) for key, value in extra.items()}
         if "epoch" in read:

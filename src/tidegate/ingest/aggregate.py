@@ -231,23 +231,28 @@ def step_vectors(
     return expanded(query, out, missing)
 
 
-def occurrences(query: Query, rows: pl.DataFrame, steps: Matrix) -> pl.DataFrame:
+def occurrences(rows: pl.DataFrame, steps: Matrix) -> pl.DataFrame:
     """The records of complete steps where categories are found: step, unit and category, in the order of their times.
 
-    Of a unit those that may count are there, in each step: its first records, and the first ones of its categories. Which
-    these are depends on its own records alone.
+    At equal times those of the first categories come first. The mechanism takes the first ones of each unit.
     """
-    assert isinstance(query.columns, Discovered)
     if not len(rows):
         return pl.DataFrame(schema={"step": pl.Int64, "unit": pl.String, CATEGORY: pl.String})
-    return _first_occurrences(query, rows, steps).select("step", "unit", CATEGORY)
+    return _in_order(rows, steps).select("step", "unit", CATEGORY)
+
+
+def _in_order(rows: pl.DataFrame, steps: Matrix) -> pl.DataFrame:
+    """Rows with their step, by step and time, at equal times by category."""
+    return rows.with_columns(pl.Series("step", steps, dtype=pl.Int64)).sort("step", "time", CATEGORY)
 
 
 def _first_occurrences(query: Query, rows: pl.DataFrame, steps: Matrix) -> pl.DataFrame:
-    """Rows with their step, by step and time, at equal times by category; those that count nowhere are left out."""
+    """Of each unit and step the rows that may count: the first ones, and the first ones of its first categories.
+
+    Which these are depends on the unit's own records alone.
+    """
     assert isinstance(query.columns, Discovered)
-    rows = rows.with_columns(pl.Series("step", steps, dtype=pl.Int64)).sort("step", "time", CATEGORY)
-    unit = ["step", "unit"]
+    rows, unit = _in_order(rows, steps), ["step", "unit"]
     first = pl.struct(*unit, CATEGORY).is_first_distinct()
     if query.aggregate == "distinct":  # which of them share a column is known to the mechanism alone
         return rows.filter(first)

@@ -218,11 +218,11 @@ def step_vectors(
 def occurrences(query: Counted, rows: pl.DataFrame, steps: Matrix) -> dict[int, pl.DataFrame]:
     """The records of the queries whose categories are found, by their place among all; see `aggregate.occurrences`."""
     if isinstance(query, Query):
-        return {0: aggregate.occurrences(query, rows, steps)} if query.discovers else {}
+        return {0: aggregate.occurrences(rows, steps)} if query.discovers else {}
     if not query.any_discovers:
         return {}
     return {
-        number: aggregate.occurrences(each, own, numbers)
+        number: aggregate.occurrences(own, numbers)
         for number, (each, own, numbers) in enumerate(query.split(rows, steps))
         if each.discovers
     }

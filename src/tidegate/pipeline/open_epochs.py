@@ -69,7 +69,7 @@ class OpenEpochs:
             parts = [_decoded(each) for each in self._spool.occurrences(self.name, begin, first - 1)]
             here = rows[edges[max(begin - first, 0)] : edges[at]]
             if len(here):
-                parts.append(here.unique(maintain_order=True))
+                parts.append(here)
             earlier = together(parts, NOTHING_EARLIER)
         return Step(now if len(now) else NOTHING, earlier)
 
