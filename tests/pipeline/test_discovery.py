@@ -21,6 +21,7 @@ from tidegate.core.verify import verify
 from tidegate.ingest import blocks
 from tidegate.mechanisms import Discover
 from tidegate.pipeline import read_stream
+from tidegate.pipeline.backup import back_up
 from tidegate.report.found import lives
 from tidegate.report.report import write_report
 from tidegate.sinks.chunks import joined
@@ -127,3 +128,14 @@ def test_a_report_says_when_categories_opened(stream: Queries, tmp_path: Path) -
     assert row is not None
     assert float(row[1]) == pytest.approx(41.0)  # 40 units, one of which has two records
     assert np.isfinite(newest.values[:, -1]).all()
+
+
+def test_a_backup_has_no_records(stream: Queries, tmp_path: Path) -> None:
+    """Those of the open epoch are in the log of the stream, and in a backup with secrets alone."""
+    release(stream, blocks=3)
+    assert kept(stream) == [6, 7, 8, 9]
+    back_up(Path(stream.ledger), tmp_path / "copy")
+    back_up(Path(stream.ledger), tmp_path / "whole", secrets=True)
+    assert b"lone" in Path(stream.ledger).read_bytes()
+    assert b"lone" in (tmp_path / "whole").read_bytes()
+    assert b"lone" not in (tmp_path / "copy").read_bytes()
