@@ -41,7 +41,7 @@ class DiscoveryPlan:
     >>> print(plan_discovery(tg.mechanisms.Discover(policy), [400, 90, 45, 10, 1]))  # doctest: +NORMALIZE_WHITESPACE
     A category opens with probability one half where it has 45 units in an epoch, and with 99 % where it has 65. Of 5
     categories 2.5 are found; 49.5% are missing, and 0.0% of those that are found have hardly any units. A count of
-    an open category is off by 54.2 on average. One that a single unit has opens with probability 1.4e-07.
+    an open category is off by 54.2 on average. One that a single unit has opens with probability 1.8e-07.
     """
 
     needed: int
