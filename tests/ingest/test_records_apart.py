@@ -360,7 +360,7 @@ TIMES = [
 FORMS = ("auto", "iso", "seconds", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z")
 
 
-@pytest.mark.parametrize(("form", "zone"), combined(3, FORMS, ("UTC", "Europe/Berlin")))
+@pytest.mark.parametrize(("form", "zone"), combined(5, FORMS, ("UTC", "Europe/Berlin")))
 def test_no_time_decides_how_another_is_read(form: str, zone: str) -> None:
     """Every pair, in both orders: each is what it is alone. One unreadable time made all that have a blank vanish."""
 
