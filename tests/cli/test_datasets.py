@@ -10,6 +10,7 @@ import pytest
 
 from tidegate.cli import main
 from tidegate.datasets.downloads import DOWNLOADS
+from tiers import slow
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
@@ -20,7 +21,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert {one["name"] for one in json.loads(capsys.readouterr().out)} == {"campus", *DOWNLOADS}
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", *slow("parquet")])
 def test_a_made_up_stream_can_be_released(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

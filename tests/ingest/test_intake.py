@@ -21,6 +21,7 @@ from tidegate.ingest.errors import MissingReading, RepeatedReading, TimeGoesBack
 from tidegate.ingest.sources import DirectorySource, ParquetSource, PipeSource, TextSource
 from tidegate.ingest.sources.source import EventBatch, Patience, Position, no_patience
 from tidegate.policy import WEvent
+from tiers import combined
 
 SCHEMA = Schema(time="time", unit="unit", column="place")
 QUERY = Query(aggregate="distinct", columns=Columns(("a", "b")))
@@ -96,8 +97,7 @@ def test_files_agree_with_plain_polars(tmp_path: Path, kind: str, shuffled: bool
             gather(Intake(small(path), SCHEMA, STEPS, QUERY, order="time"))
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize(("shuffled", "kind"), combined(5, [False, True], ["csv", "jsonl", "parquet"]))
 def test_every_position_resumes(
     tmp_path: Path, kind: str, shuffled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

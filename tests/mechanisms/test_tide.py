@@ -282,6 +282,7 @@ def test_a_quiet_night_does_not_hide_a_loud_day():
         assert mean_error(releases, truth) < 1.15 * Uniform(policy, noise="laplace").expected_error()
 
 
+@pytest.mark.slow
 def test_a_hierarchy_is_consistent_and_no_worse():
     """Tide on the nodes of a tree, reconciled by its own deviations: parents are sums, and leaves gain."""
     tree = tg.queries.Hierarchy.balanced(8)

@@ -265,8 +265,7 @@ def followed(
     [
         "file",
         "rotated file",
-        "folder",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ("table", "topic")),
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("folder", "table", "topic")),
     ],
 )
 def test_a_followed_stream_has_a_row_for_every_step(
