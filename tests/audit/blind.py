@@ -151,7 +151,9 @@ def _mutant(entry: dict[str, Any], number: int) -> Mutant:
     audited = entry["audit"]
     configurations = (audited,) if isinstance(audited, str) else tuple(audited)
     subtle = bool(entry.get("subtle", False))
-    return Mutant(entry["name"], " ".join(entry["why"].split()), made, configurations, entry.get("loss"), subtle)
+    return Mutant(
+        entry["name"], " ".join(entry["why"].split()), made, configurations, entry.get("loss"), subtle
+    )
 
 
 def attack_one(mutant: Mutant, seconds: float, error: float, *, unchanged: bool = False) -> Result:
