@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from functools import lru_cache
 
 from tidegate.composition.decimals import WORK, as_decimal, fraction_up
 
@@ -50,13 +51,10 @@ def zcdp_delta(rho: Fraction, epsilon: Fraction) -> Fraction:
     >>> float(zcdp_delta(Fraction(1, 2), Fraction("5.23"))) < 1e-6
     True
     """
+    budget, least = float(rho), float(epsilon)
 
     def rough(order: float) -> float:
-        return (
-            (order - 1) * (order * float(rho) - float(epsilon))
-            - math.log(order - 1)
-            + order * math.log1p(-1 / order)
-        )
+        return (order - 1) * (order * budget - least) - math.log(order - 1) + order * math.log1p(-1 / order)
 
     order = _best_order(rough, max((float(epsilon / rho) - 1) / 2, 0.1))
     with localcontext(WORK):
@@ -67,6 +65,7 @@ def zcdp_delta(rho: Fraction, epsilon: Fraction) -> Fraction:
         return min(Fraction(1), fraction_up(bound))
 
 
+@lru_cache(maxsize=256)  # every mechanism of a policy asks for the same
 def zcdp_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
     """The largest ρ, rounded down, for which ρ-zCDP implies (ε, δ)-privacy.
 
