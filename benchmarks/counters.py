@@ -24,7 +24,15 @@ from sizes import scaled
 from timing import best, data_file
 
 from tidegate.core.session import Session
-from tidegate.mechanisms import BinaryTree, ClippedSum, EndlessSum, Factorization, HybridTree, Uniform
+from tidegate.mechanisms import (
+    BinaryTree,
+    ClippedSum,
+    EndlessSum,
+    Factorization,
+    GradualTree,
+    HybridTree,
+    Uniform,
+)
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.mechanisms.clipping.clip_parameters import optimise, suggested_lag
 from tidegate.policy import Event
@@ -61,6 +69,7 @@ def speed() -> None:
         "BinaryTree, n = 10⁹": BinaryTree(event, horizon=10**9),
         "BinaryTree, n = 10⁹, ρ": BinaryTree(concentrated, horizon=10**9),
         "HybridTree": HybridTree(event),
+        "GradualTree, n = 10⁹": GradualTree(event, horizon=10**9),
         "Factorization, BLT of 5, n = 10⁷": Factorization(concentrated, horizon=10**7),
         "EndlessSum": EndlessSum(concentrated),
         "ClippedSum, n = 25·10⁶": ClippedSum(Event(epsilon="1", max_change=1440), horizon=25_000_000),

@@ -16,6 +16,7 @@ from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.mechanisms.counters.endless_sum import EndlessSum
 from tidegate.mechanisms.counters.factorization import Factorization
+from tidegate.mechanisms.counters.gradual_tree import GradualTree
 from tidegate.mechanisms.counters.hybrid_tree import HybridTree
 from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate.mechanisms.optstream.feature_trees import whole_period
@@ -151,6 +152,7 @@ def shipped() -> list[Shipped]:
         Shipped("BackwardSmoothing", BackwardSmoothing(one, back=2), 4),
         Shipped("BinaryTree", BinaryTree(one, horizon=7, estimator="plain"), 6),
         Shipped("BinaryTree, w = 3, Honaker", BinaryTree(WEvent(epsilon="2", window=3), horizon=7), 5),
+        Shipped("GradualTree", GradualTree(one, horizon=6), 4),
         Shipped("HybridTree", HybridTree(one, estimator="plain"), 4),
         Shipped("SlidingWindowTree", SlidingWindowTree(one, window=3, estimator="plain"), 4),
         Shipped("Factorization", Factorization(Event(rho="1/2"), horizon=4, method="square-root"), 4),

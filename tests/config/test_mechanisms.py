@@ -46,6 +46,7 @@ NAMED: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "Fast": ("filter = { fading = 0.9 }", {}),
     "Fourier": ("", {}),
+    "GradualTree": ("growth = 1", {W_EVENT: 'policy = "event"\nepsilon = "1"\nhorizon = 200'}),
     "HierarchicalOptStream": ("", CAMPUS),
     "HierarchicalPeGaSus": ("", CAMPUS),
     "HybridTree": ("", {}),

@@ -18,6 +18,7 @@ from tidegate.errors import InvalidInput
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.mechanisms.counters.endless_sum import EndlessSum
 from tidegate.mechanisms.counters.factorization import Factorization
+from tidegate.mechanisms.counters.gradual_tree import GradualTree
 from tidegate.mechanisms.counters.hybrid_tree import HybridTree
 from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate.noise.entropy import current, install
@@ -30,6 +31,7 @@ PURE, RHO = tg.WEvent(epsilon="2", window=W), tg.WEvent(rho="2", window=W)
 EVENT = tg.Event(rho="2")
 COUNTERS: dict[str, Any] = {
     "binary": BinaryTree(PURE, columns=2, horizon=5000),
+    "gradual": GradualTree(tg.Event(epsilon="2"), columns=2, horizon=5000, growth=1),
     "hybrid": HybridTree(PURE, columns=2, branching=3),
     "sliding": SlidingWindowTree(RHO, columns=2, window=6),
     "blt": Factorization(RHO, columns=2, horizon=5000, buffers=3),

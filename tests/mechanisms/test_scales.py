@@ -194,6 +194,14 @@ def of_binary_tree(m):
     return of_levels(m, m.scale, m.branching, levels)
 
 
+def of_gradual_tree(m):
+    """A step is in a node of each level that one is measured on, with the level's own noise."""
+    levels = 1
+    while 2 ** (levels + 1) - 1 <= m.horizon:
+        levels += 1
+    return sum(once(moved(m), m.scales[level], m.policy) for level in range(levels))
+
+
 def of_hybrid_tree(m):
     """Block j has j + 1 levels; the blocks are disjoint, so the worst one counts."""
     first, losses = 1, []
@@ -540,6 +548,7 @@ FORMULAS = {
     "HierarchicalOptStream": of_hierarchical_opt_stream,
     "PerLeafOptStream": of_hierarchical_opt_stream,
     "HierarchicalPeGaSus": of_hierarchical_pegasus,
+    "GradualTree": of_gradual_tree,
     "HybridTree": of_hybrid_tree,
     "OptStream": of_opt_stream,
     "PeGaSus": of_pegasus,
@@ -592,6 +601,7 @@ OPTIONS = {
         {"dissimilarity": "largest"},
     ],
     "BinaryTree": [{"horizon": 6}, {"horizon": 6, "branching": 3}],
+    "GradualTree": [{"horizon": 6}, {"horizon": 7, "growth": 2}],
     "HybridTree": [{}, {"branching": 3}],
     "SlidingWindowTree": [{"window": 1}, {"window": 2}, {"window": 5}, {"window": 8}],
     "Sample": [{}, {"every": 1}, {"every": 3}],

@@ -104,7 +104,14 @@ def test_every_mechanism_that_fits_is_tried():
     policy = tg.WEvent(epsilon="1", window=12)
     tried = {name for name, kind in catalogue().items() if choices(kind, policy, 3, 12)}
     assert {"Uniform", "Sample", "BudgetAbsorption", "BudgetDistribution", "Fast", "PeGaSus"} <= tried
-    assert not tried & {"BinaryTree", "HybridTree", "EndlessSum", "Factorization", "ClippedSum"}
+    assert not tried & {
+        "BinaryTree",
+        "HybridTree",
+        "GradualTree",
+        "EndlessSum",
+        "Factorization",
+        "ClippedSum",
+    }
     assert all(isinstance(c, Mechanism) for c in choices(Sample, policy, 3, 12))
 
 

@@ -62,7 +62,16 @@ def test_every_mechanism_is_there():
     }
     clipped = {"ClippedAverage", "ClippedDecay", "ClippedHistogram", "ClippedSum"}
     fixed = "PerLeafOptStream"  # for units that stay in their leaf
-    assert absent == {"Blocks", "Discover", "EndlessSum", "Factorization", "Swellfish", fixed, *clipped}
+    assert absent == {
+        "Blocks",
+        "Discover",
+        "EndlessSum",
+        "Factorization",
+        "GradualTree",
+        "Swellfish",
+        fixed,
+        *clipped,
+    }
 
 
 def test_every_setting_and_stream_is_there(monkeypatch):

@@ -163,7 +163,7 @@ class Config:
         if self.whole is None:
             return self.guarantee
         name = f"{self.guarantee.mechanism}, together with the other queries of this stream,"
-        return replace(self.guarantee, mechanism=name, budget=self.whole.budget)
+        return replace(self.guarantee, mechanism=name, budget=self.whole.budget, gradually=())
 
     @property
     def assumptions(self) -> tuple[str, ...]:

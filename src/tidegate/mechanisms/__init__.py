@@ -35,6 +35,7 @@ __all__ = [
     "Factorization",
     "Fast",
     "Fourier",
+    "GradualTree",
     "HierarchicalOptStream",
     "HierarchicalPeGaSus",
     "HybridTree",
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from tidegate.mechanisms.counters.binary_tree import BinaryTree as BinaryTree
     from tidegate.mechanisms.counters.endless_sum import EndlessSum as EndlessSum
     from tidegate.mechanisms.counters.factorization import Factorization as Factorization
+    from tidegate.mechanisms.counters.gradual_tree import GradualTree as GradualTree
     from tidegate.mechanisms.counters.hybrid_tree import HybridTree as HybridTree
     from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree as SlidingWindowTree
     from tidegate.mechanisms.discovery.discover import Discover as Discover

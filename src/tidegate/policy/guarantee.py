@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import pairwise
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import show, whole
@@ -38,6 +39,9 @@ class Guarantee:
         The protected unit in words; by default the policy's.
     budget
         By default the policy's.
+    gradually
+        Where less is lost at first (gradual privacy expiration): pairs (d, loss) with growing d. Outputs less than the
+        next pair's d steps after an event lose at most so much about it. The last loss is the whole budget.
 
     Examples
     --------
@@ -52,6 +56,7 @@ class Guarantee:
     loss: Fraction | None = None
     unit: str = ""
     budget: Budget = field(default=None)  # type: ignore[assignment]  # filled in below, never None
+    gradually: tuple[tuple[int, Fraction], ...] = ()
 
     def __post_init__(self) -> None:
         if self.budget is None:
@@ -72,9 +77,24 @@ class Guarantee:
                 f"for {self.unit}, and has been shown to lose {shown}. Not for people's data."
             )
         sentence = f"{self.mechanism} is {self.budget} for {self.unit} ({self.policy.name})."
+        if len(self.gradually) > 1:
+            sentence += self._growing()
         if self.assumptions:
             sentence += " It assumes that " + "; that ".join(self.assumptions) + "."
         return sentence
+
+    def _growing(self) -> str:
+        """How the loss about an event grows, up to the whole budget."""
+        shown = ", ".join(
+            show(loss) if before == 1 else f"those up to {before - 1} steps later {show(loss)}"
+            for (_, loss), (before, _) in list(pairwise(self.gradually))[:4]
+        )
+        more = ", and so on" if len(self.gradually) > 5 else ""
+        late, whole_budget = self.gradually[-1]
+        return (
+            " It is weaker for older events: about an event, the output of its own step loses at most "
+            f"ε = {shown}{more}; the whole {show(whole_budget)} is reached {late} step{'s' * (late > 1)} later."
+        )
 
     def over(self, *, steps: int) -> Guarantee:
         """What a sequence of `steps` consecutive steps gets: the number of windows it takes to cover it."""
@@ -89,6 +109,7 @@ class Guarantee:
             self,
             unit=f"everything within any {count} consecutive steps",
             budget=self.budget.times(factor),
+            gradually=(),
             assumptions=(*self.assumptions, CORRELATED),
         )
 
@@ -99,6 +120,7 @@ class Guarantee:
             self,
             unit=f"{number} such units at once, each being {self.unit}",
             budget=self.budget.times(number),
+            gradually=(),
             assumptions=(*self.assumptions, CORRELATED),
         )
 

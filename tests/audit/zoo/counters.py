@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.mechanisms.counters.endless_design import Phase
 from tidegate.mechanisms.counters.endless_sum import EndlessSum
 from tidegate.mechanisms.counters.factorization import Factorization
+from tidegate.mechanisms.counters.gradual_tree import GradualTree
 from tidegate.mechanisms.counters.hybrid_tree import HybridTree
 from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate.policy import Event, WEvent
@@ -31,6 +33,15 @@ class WindowForgottenTree(BinaryTree):
     def scale_of(self, levels: int) -> float:
         """Of event level."""
         return super().scale_of(levels) / self.policy.steps_charged
+
+
+class GradualOneLevelShort(GradualTree):
+    """One level too few: the highest has what the others should share with it."""
+
+    @cached_property
+    def losses(self) -> tuple[Fraction, ...]:
+        """That add up to more than ε."""
+        return (self.policy.budget.total / (self.levels - 1),) * self.levels
 
 
 class HybridOneLevelShort(HybridTree):
@@ -105,6 +116,8 @@ def animals() -> list[Animal]:
                lambda: WindowForgottenTree(WEvent(epsilon="1", window=3), horizon=3, estimator="plain"), 3.0, steps=3),
         Animal("unbounded tree with one level too few", "blocks with noise for one level less",
                lambda: HybridOneLevelShort(one, estimator="plain"), 2.0, steps=3),
+        Animal("gradual tree with one level too few", "the highest level has no part of the budget",
+               lambda: GradualOneLevelShort(one, horizon=3), 2.0, steps=3),
         Animal("sliding window with one level too few", "noise for one level less",
                lambda: SlidingOneLevelShort(one, window=3, estimator="plain"), 2.0, steps=4),
         Animal("factorization with half of its norm", "a quarter of the variance",
