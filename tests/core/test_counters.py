@@ -59,13 +59,13 @@ def pushed(mechanism: Any, steps: list[int], rows: Any) -> Any:
     return np.concatenate([np.column_stack([each.values, each.scale]) for each in found])
 
 
-@pytest.mark.parametrize("name", ["binary", "hybrid", "blt", "banded", "endless"])
+@pytest.mark.parametrize("name", ["binary", "gradual", "hybrid", "blt", "banded", "endless"])
 def test_running_sums_do_not_count_steps_that_are_passed_over(name: str) -> None:
     """Errors are those of the steps that were pushed; noise is found by steps in a factorisation."""
     gaps, dense = [*range(1, 8), *range(300, 323)], list(range(1, 31))
     found, expected = pushed(COUNTERS[name], gaps, ROWS), pushed(COUNTERS[name], dense, ROWS)
     assert np.array_equal(found[:, 2], expected[:, 2])
-    if name in ("binary", "hybrid"):
+    if name in ("binary", "gradual", "hybrid"):
         assert np.array_equal(found, expected)
 
 
@@ -91,11 +91,12 @@ def test_a_window_that_contains_nothing_earlier_begins_anew() -> None:
     assert found[0, 1] < found[7, 1]
 
 
-@pytest.mark.parametrize("name", ["binary", "blt", "banded"])
+@pytest.mark.parametrize("name", ["binary", "gradual", "blt", "banded"])
 def test_a_horizon_is_refused_in_public(name: str) -> None:
     """Nothing is charged, and the session stays open; steps that are passed over are not counted."""
     kinds: dict[str, Any] = {
         "binary": BinaryTree(PURE, columns=2, horizon=10),
+        "gradual": GradualTree(tg.Event(epsilon="2"), columns=2, horizon=10),
         "blt": Factorization(RHO, columns=2, horizon=10, buffers=2),
         "banded": Factorization(RHO, columns=2, horizon=10, method="banded", bands=3),
     }

@@ -16,6 +16,7 @@ from tidegate.core.session import Session
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import (
     BinaryTree,
+    GradualTree,
     HybridTree,
     OptStream,
     SlidingWindowTree,
@@ -176,6 +177,7 @@ def test_units_that_are_accepted_as_floats_come_back_as_they_were(per_one: int, 
 
 SUMS = {
     "BinaryTree": BinaryTree(tg.Event(epsilon="1"), horizon=2**15),
+    "GradualTree": GradualTree(tg.Event(epsilon="1"), horizon=2**15),
     "HybridTree": HybridTree(tg.Event(epsilon="1")),
     "SlidingWindowTree": SlidingWindowTree(tg.Event(epsilon="1"), window=2**15),
     "OptStream": OptStream(tg.WEvent(epsilon="1", window=2**14), samples=4),

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.config import parse_queries
-from tidegate.config.document import SEVERAL
+from tidegate.config import parse_config, parse_queries
+from tidegate.config.document import EXAMPLE, SEVERAL
 from tidegate.core.rows import Draws
 from tidegate.core.session import Session
 from tidegate.errors import InvalidInput, InvalidParameter
@@ -200,6 +200,14 @@ def test_the_sentence_says_that_it_is_weaker_for_older_events():
     assert not guarantee.implies(Guarantee("BinaryTree", Event(epsilon="1/9")))
 
 
+def test_a_file_promises_it_of_one_query():
+    """The report and the card say what the mechanism says."""
+    text = EXAMPLE.replace("window = 24", "horizon = 200").replace("w-event", "event")
+    config = parse_config(text.replace('name = "auto"', 'name = "GradualTree"'))
+    assert "It is weaker for older events" in str(config.promise)
+    assert config.promise.gradually == config.mechanism.guarantee.gradually
+
+
 def test_beside_other_queries_the_promise_does_not_grow():
     """Of one query it does. What all of them promise together does not: another query loses its share at once."""
     text = SEVERAL.replace("window = 24", 'policy = "event"\nhorizon = 200')
@@ -242,23 +250,29 @@ def test_stated_errors_are_measured(growth):
     assert 0.88 < inside.mean() < 0.95
 
 
-@given(step=st.integers(1, 200), growth=st.integers(0, 2))
-def test_linear_answers_agree_with_running_sums(step, growth):
-    """The last sum is an answer like every other, and differences of sums are known too."""
-    mechanism = GradualTree(Event(epsilon="1"), horizon=200, growth=growth)
-    last = np.zeros(step)
-    last[-1] = 1.0
-    assert np.isclose(mechanism.deviation_of(last), mechanism.standard_deviation(step))
-    assert abs(mechanism.radius_of(last) - mechanism.radius(step)) <= 1.01
+@pytest.mark.parametrize("steps", [1, 2, 3, 9, HORIZON])
+def test_linear_answers_have_the_noise_that_is_stated(steps):
+    """One unit of noise in each node moves an answer by the node's coefficient; the last sum is an answer like any other."""
+    mechanism = GradualTree(Event(epsilon="3"), horizon=HORIZON)
+    weights = np.random.default_rng(steps).normal(size=steps)
+    names = [(level, at) for level in range(mechanism.levels) for at in range(measured(level, steps))]
+    units = dict(zip(names, np.eye(len(names), dtype=np.int64), strict=True))
+    moved = weights @ with_noise(units, np.zeros((steps, len(names))))
+    assert np.allclose(moved, np.concatenate(mechanism._coefficients(weights)))
+    variances = [mechanism.own_noise.variance(mechanism.scales[level]) for level, _ in names]
+    assert np.isclose(mechanism.deviation_of(weights) ** 2, np.dot(moved**2, variances))
+    last = np.eye(steps)[-1]
+    assert np.isclose(mechanism.deviation_of(last), mechanism.standard_deviation(steps))
+    assert abs(mechanism.radius_of(last) - mechanism.radius(steps)) <= 1.01
 
 
 def test_recent_outputs_are_as_private_at_a_small_part_of_the_error():
     """With what recent outputs lose as ε, the error is far below that of a tree that never loses more."""
-    horizon = 10**6
-    tree = BinaryTree(Event(epsilon="1"), horizon=horizon).expected_error()
-    errors = []
+    horizon, policy = 10**6, Event(epsilon="1")
+    tree = BinaryTree(policy, horizon=horizon).standard_deviation(horizon - 1)
+    found = []
     for growth in (0, 1):
-        levels = GradualTree(Event(epsilon="1"), horizon=horizon, growth=growth)
-        errors.append(levels.expected_error() * float(levels.loss_within(0)))
-    assert errors[0] < tree / 10
-    assert errors[1] < errors[0] / 2
+        gradual = GradualTree(policy, horizon=horizon, growth=growth)
+        found.append(gradual.standard_deviation(horizon - 1) * float(gradual.loss_within(0)))
+    assert found[0] < tree / 10
+    assert found[1] < found[0] / 2
