@@ -252,7 +252,7 @@ def test_stated_errors_are_measured(growth):
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 9, HORIZON])
 def test_linear_answers_have_the_noise_that_is_stated(steps):
-    """One unit of noise in each node moves an answer by the node's coefficient; the last sum is an answer like any other."""
+    """One unit of noise in each node moves an answer by the node's coefficient; the last sum is an answer too."""
     mechanism = GradualTree(Event(epsilon="3"), horizon=HORIZON)
     weights = np.random.default_rng(steps).normal(size=steps)
     names = [(level, at) for level in range(mechanism.levels) for at in range(measured(level, steps))]
