@@ -1,6 +1,7 @@
 """Walks of a new user on real files, from a configuration to report and nightly run: what they read is computed again.
 
-Sales with three statistics, run by cron; hourly bikes with a forecast and an alarm. No command says more than 12 lines.
+Sales with three statistics, run by cron; stations that nobody has listed; hourly bikes with a forecast and an alarm. No
+command says more than 12 lines.
 """
 
 from __future__ import annotations
@@ -207,3 +208,48 @@ def test_bikes_with_a_forecast_and_an_alarm(say: Say, shared_data: Find, tmp_pat
         if row["all low"]
     ]
     assert np.mean(inside) >= 0.8
+
+
+def test_stations_that_nobody_listed(say: Say, shared_data: Find, tmp_path: Path) -> None:
+    """From `init` to the report: names are in it if and only if they were released, and no other name is anywhere."""
+    frame = pl.read_parquet(shared_data("citibike_trips.parquet"))
+    start = frame["start_ts"].min().date()  # type: ignore[union-attr]
+    station = next(name for name in frame.columns if "start_station" in name)
+    frame = frame.select("start_ts", "bike_id", station=pl.col(station).cast(pl.String))
+    frame.write_csv(tmp_path / "trips.csv")
+    options = ("--unit", "bike_id", "--column", "station", "--categories", "discover", "--delta", "1e-6")
+    clock = ("--start", str(start), "--length", "calendar week", "--count", "8", "--window", "4")
+    say("init", "trips.csv", "--out", "stations.toml", *options, *clock, "--epsilon", "16", "--most", "2")
+    say("check", "stations.toml")
+    assert "opens with probability one half" in say("plan", "stations.toml")
+    say("release", "stations.toml", "--report", "report.html")
+    assert "Nothing new" in say("release", "stations.toml")
+    say("ledger", "verify", "stations.ledger")
+    released, report = rows(tmp_path / "released.csv"), (tmp_path / "report.html").read_text()
+    weeks = (pl.col("start_ts").dt.date() - start).dt.total_days() // 7
+    known = frame.with_columns(week=weeks, epoch=weeks // 4).filter(pl.col("week") < 8)
+    found = {row["column"] for row in released} - {"other"}
+    assert found
+    # a name is in the report if and only if it was released: that of every other station is in no file
+    shown = re.findall(r"<tr><td>([^<]*)<td>(?:from|since)", report)
+    assert set(shown) == found
+    hidden = set(known["station"].to_list()) - found
+    assert not hidden & {
+        word for word in re.findall(r"\w+", (tmp_path / "released.csv").read_text()) if len(word) > 3
+    }
+    # none of those that have opened belongs to one unit alone
+    units = {
+        (name, epoch): count
+        for name, epoch, count in known.group_by("station", "epoch")
+        .agg(pl.col("bike_id").n_unique())
+        .iter_rows()
+    }
+    for name in found:
+        first = next(row for row in released if row["column"] == name)
+        assert units.get((name, (int(first["step"]) - 1) // 4), 0) > 1
+    # counts of a week and column are near the bounded truth: a bike counts in at most two stations of a week
+    bounded = known.unique(["week", "station", "bike_id"]).group_by("week").len()
+    true = dict(bounded.iter_rows())
+    for week in range(8):
+        total = sum(float(row["value"]) for row in released if int(row["step"]) == week + 1)
+        assert total <= true[week] + 8 * 20

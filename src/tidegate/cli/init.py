@@ -75,7 +75,10 @@ def init(
     ] = None,
     categories: Annotated[
         str | None,
-        typer.Option(help="The public categories, separated by commas; never taken from the data."),
+        typer.Option(
+            help="The public categories, separated by commas; never taken from the data. Or discover: a private test "
+            "finds them, which needs --delta."
+        ),
     ] = None,
     clip: Annotated[
         str | None, typer.Option(help="Bounds of one value for sum, mean and quantile: '0, 100'.")
@@ -121,6 +124,10 @@ def init(
         int | None, typer.Option(help="How many steps there are; needed, and never taken from the data.")
     ] = None,
     epsilon: Annotated[str | None, typer.Option(help="Budget of any window, exact.")] = None,
+    delta: Annotated[
+        str | None,
+        typer.Option(help="The δ of --categories discover, such as 1e-6; far below 1 in all units."),
+    ] = None,
     window: Annotated[int | None, typer.Option(help="Steps that are protected together (w).")] = None,
     mechanism: Annotated[str, typer.Option(help="The mechanism.")] = "auto",
     sink: Annotated[str, typer.Option(help="Where the releases go.")] = "released.csv",
@@ -199,6 +206,7 @@ def init(
         grid=grid,
         layout=what["layout"] or "long",
         fill=fill,
+        delta=delta,
         policy=policy,
         max_change=what["max_change"],
         aggregate=aggregate,

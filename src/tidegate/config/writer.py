@@ -202,6 +202,7 @@ def write_config(
     zone: str = "UTC",
     count: int,
     epsilon: str = "1",
+    delta: str | None = None,
     window: int = 24,
     mechanism: str = "auto",
     sink: str = "released.csv",
@@ -223,8 +224,8 @@ def write_config(
     time_format
         How times are written, where they are neither ISO 8601 nor seconds.
     aggregate, categories, clip, edges, most, grid, layout, fill, policy, max_change, start, length, zone, count, \
-    epsilon, window, mechanism, sink
-        The keys of the file.
+    epsilon, delta, window, mechanism, sink
+        The keys of the file. With the single category "discover" nobody lists them, and `delta` is needed.
     queries
         The keys of each of several statistics under one budget, in place of one; see :func:`listed_query`.
 
@@ -251,6 +252,11 @@ def write_config(
                 "--time with the one it is",
             )
         taken.add(time)
+    finds = list(categories) == [DISCOVER]
+    if finds and delta is None:
+        raise InvalidParameter(
+            "delta", None, "given where categories are found by a test", "write --delta 1e-6"
+        )
     wide = aggregate == "given" and layout == "wide"
     if wide and not categories:
         categories = [name for name in columns if name not in taken]
@@ -270,7 +276,8 @@ def write_config(
             "categories",
             None,
             f"the public list of what {column!r} may hold, because it is never taken from the data",
-            "write --categories 'north, south', or drop --column to count everything in one",
+            "write --categories 'north, south'; --categories discover, which finds them by a private test; or drop "
+            "--column to count everything in one",
         )
     quoted = json.dumps
 
@@ -280,6 +287,10 @@ def write_config(
 
     the_end = textwrap.fill(THE_END, 100, initial_indent="# ", subsequent_indent="# ")
     names = ", ".join(quoted(str(name), ensure_ascii=False) for name in categories)
+    listed_columns = f"columns = [{names}]" if names else '# columns = ["…", "…"]'
+    if finds:
+        listed_columns = f"columns = {names}"
+        mechanism = "Discover" if mechanism == "auto" else mechanism
     bounds = ", ".join(quoted(str(bound)) for bound in clip)
     counted = aggregate in ("count", "distinct", "sum", "mean", "histogram", "quantile")
     bounded = "# most: of given input nothing is bounded\n"
@@ -289,6 +300,8 @@ def write_config(
     if policy == "w-event":
         space = " " * max(1, 25 - len(str(window)))
         protected += f"window = {window}{space}# how many consecutive steps are protected together\n"
+    if delta is not None:
+        protected += line("delta", delta, "pays for the names that are found")
     if max_change is not None:
         protected += line("max_change", max_change, "by how much one unit can change one step: you know it")
     more = ""
@@ -305,7 +318,7 @@ def write_config(
     one = f"""\
 [query]
 {line("aggregate", aggregate, "count, distinct, sum, mean, histogram, quantile or given")}\
-{f"columns = [{names}]" if names else '# columns = ["…", "…"]'}  # the public list of categories
+{listed_columns}  # {"found by a private test, which delta pays for" if finds else "the public list of categories"}
 {bounded}\
 {f"clip = [{bounds}]" if bounds else '# clip = ["0", "100"]'}  # bounds of one value, for a sum or a mean
 {more}"""
@@ -334,7 +347,8 @@ count = {count}{" " * max(1, 26 - len(str(count)))}# how many steps there are
 {protected}\
 
 [mechanism]
-{line("name", mechanism, "how the budget is spent")}
+{line("name", mechanism, "how the budget is spent")}\
+{FOUND if finds else ""}
 [sink]
 {line("location", sink, "where the releases go")}
 # [about]                         # words for the report, the card and the page
@@ -344,6 +358,11 @@ count = {count}{" " * max(1, 26 - len(str(count)))}# how many steps there are
 {line("counted", None, "what values count or measure: devices, trips, minutes")}"""
 
 
+DISCOVER = "discover"
+FOUND = """\
+columns = 50                      # the most categories at once
+categories = 2                    # in how many of them one unit counts in an epoch; an epoch is as long as the window
+"""
 LISTED = {  # keys of one of several statistics, and whether each is a list
     "name": False,
     "aggregate": False,

@@ -691,12 +691,13 @@ def _budget(page: Page, spending: Spending) -> str:
     units = page.first.released.units
     # under an (ε, δ) budget charges do not simply add: their number is what is limited
     counted = isinstance(budget, Approximate) and units > 1 and not page.several
-    exactly = several(units, "charge") if counted else show(budget.total)
+    said = f"The privacy loss{of_all} {where}, which may never exceed {show(budget.total)} (dashed)."
+    if counted:
+        said = f"The charges {where}, drawn as parts of ε: {several(units, 'charge')} at most (dashed)."
     picture = draw_budget(Moments(config, spending.steps), spending.spent, spending.limit, symbol)
     return (
-        f"<section><h2>What it cost</h2>\n<p>The privacy loss{of_all} {where}, which may never exceed "
-        f"{html.escape(exactly)} (dashed).</p>\n<figure class=small>{picture}</figure>{_shares(page)}"
-        "</section>\n"
+        f"<section><h2>What it cost</h2>\n<p>{html.escape(said)}</p>\n<figure class=small>{picture}</figure>"
+        f"{_shares(page)}</section>\n"
     )
 
 
