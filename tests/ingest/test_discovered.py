@@ -22,7 +22,7 @@ def rows_of(chance: random.Random, count: int) -> tuple[pl.DataFrame, np.ndarray
             "time": [chance.randrange(6) for _ in range(count)],
             "unit": [chance.choice("abcd") for _ in range(count)],
             "column": [0] * count,
-            CATEGORY: [chance.choice("uvwxyz") for _ in range(count)],
+            CATEGORY: [chance.choice(["u", "v", "w", "x", "y", ""]) for _ in range(count)],
         },
         schema_overrides={"column": pl.Int32},
     )
@@ -36,7 +36,8 @@ def used(query: Query, rows: pl.DataFrame, steps: np.ndarray) -> list[object]:
     if query.aggregate == "distinct":
         return found.unique(maintain_order=True).sort("step", "unit", maintain_order=True).rows()
     first = found.filter(pl.int_range(pl.len()).over("step", "unit") < query.most)
-    epoch = found.select("unit", CATEGORY).unique(keep="first", maintain_order=True)
+    named = found.filter(pl.col(CATEGORY) != "")
+    epoch = named.select("unit", CATEGORY).unique(keep="first", maintain_order=True)
     own = epoch.filter(pl.int_range(pl.len()).over("unit") < query.columns.categories)
     order = {"maintain_order": True}
     return [*first.sort("step", "unit", **order).rows(), *own.sort("unit", **order).rows()]

@@ -186,7 +186,13 @@ def test_pairs_and_frames_are_read_alike(pairs):
 
 def test_fields_of_any_form_are_text():
     """Halves of characters and numbers beyond 64 bits included; nobody's field is repeated in an error."""
-    assert records([("\ud800", "\ud800"), (2**70, 1.5)]).rows() == [("?", "?"), (str(2**70), "1.5")]
+    assert records([("ann", "\ud800"), (2**70, 1.5)]).rows() == [("ann", "?"), (str(2**70), "1.5")]
+    # units that could be taken for others name nobody
+    nobody = ["\ud800", "\ud801", 7.0, float("nan"), True, 10**5000]
+    assert records([(unit, "a") for unit in nobody]).rows() == []
+    assert records([(7, "a"), ("7", "b")]).rows() == [("7", "a"), ("7", "b")]
+    with pytest.raises(InvalidInput, match="whole numbers or text"):
+        records(pl.DataFrame({"unit": [7.0, None], "category": ["a", "b"]}))
     frame = pl.DataFrame(
         {"unit": pl.Series([2**64 - 1], dtype=pl.UInt64), "category": pl.Series(["a"], dtype=pl.Categorical)}
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import datetime
+import decimal
 import json
 import os
 import re
@@ -247,6 +248,13 @@ def test_sensitivity_is_tied_to_the_policy() -> None:
             tg.Live(Uniform(policy), steps=STEPS, query=wrong)
 
 
+class Nowhere(datetime.tzinfo):
+    """A zone without an offset."""
+
+    def utcoffset(self, moment: datetime.datetime | None) -> None:
+        """Unknown."""
+
+
 WRONG: list[tuple[Any, ...]] = [
     ("1970-01-01", "u1", "hall", 1),
     (datetime.datetime(1970, 1, 1), "u1", "hall", 1),
@@ -261,10 +269,14 @@ WRONG: list[tuple[Any, ...]] = [
     (60, "secret-unit", "hall", float("inf")),
     (60, "secret-unit", "hall", None),
     (60,),
+    (decimal.Decimal("sNaN"), "u1", "hall", 1),
+    (60, "secret-unit", "hall", decimal.Decimal("sNaN")),
+    (datetime.datetime(1970, 1, 1, tzinfo=Nowhere()), "u1", "hall", 1),
+    (60, 10**5000, "hall", 1),
 ]
 
 
-@pytest.mark.parametrize("event", WRONG, ids=repr)
+@pytest.mark.parametrize("event", WRONG, ids=[str(number) for number in range(len(WRONG))])
 def test_a_record_that_cannot_be_read_is_its_own_trouble(event: tuple[Any, ...]) -> None:
     """It is refused in one sentence that does not show it; among others it is left out, and they count."""
     now = [90.0]
@@ -283,6 +295,22 @@ def test_a_record_that_cannot_be_read_is_its_own_trouble(event: tuple[Any, ...])
         )
         now[0] = HOUR
         assert counts(live.release()) == {1: [7]}
+
+
+def test_numbers_of_any_type_are_times() -> None:
+    """Narrow ones do not overflow, one that no clock reaches is of the far future, and others count as before."""
+    now = [1_700_000_100.0]
+    query = Query(aggregate="count", columns=Columns(("hall",)), most=1)
+    with stream(None, now, query) as live:
+        times = (np.int32(1_700_000_000), np.uint32(1_700_000_000), np.int64(1_700_000_000), 1_700_000_000.5)
+        live.add_many(
+            [*((time, f"u{at}", "hall") for at, time in enumerate(times)), (10**400, "far", "hall")]
+        )
+        live.add_many(
+            [None, 5, "text", (np.int8(5), "old", "hall"), (np.float64(1_700_000_000), "last", "hall")]
+        )  # type: ignore[list-item]
+        now[0] += HOUR
+        assert sum(sum(each) for each in counts(live.release()).values()) == 5
 
 
 def test_units_and_times_are_read_apart() -> None:

@@ -369,6 +369,7 @@ class Kafka:
                     "bootstrap.servers": self.servers,
                     "linger.ms": 5,
                     "reconnect.backoff.max.ms": 500,
+                    "enable.idempotence": True,  # what is sent again stays in order
                     "logger": SILENT,
                 }
             )

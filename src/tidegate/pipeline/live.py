@@ -244,8 +244,14 @@ class Live:
 
     def _read(self, event: Event) -> tuple[int | str | None, ...]:
         """The fields of an event as text, as in a file; refused where they cannot be converted."""
-        time, unit, column, value = (*event, None, None)[:4] if 2 <= len(event) <= 4 else (None,) * 4
-        fields = (_time(time), _text("unit", unit), _text("column", column), _value(value))
+        try:
+            formed = isinstance(event, tuple | list) and 2 <= len(event) <= 4
+            time, unit, column, value = (*event, None, None)[:4] if formed else (None,) * 4
+            fields = (_time(time), _text("unit", unit), _text("column", column), _value(value))
+        except InvalidInput:
+            raise
+        except Exception:  # types of others, which fail in their own ways
+            raise InvalidInput("an event cannot be read; convert its fields, or leave it out.") from None
         for name, field in zip(FIELDS, fields, strict=True):
             if field is None and name in self._intake.columns:
                 raise InvalidInput(f"an event has no {name}; hand it over with one, or leave the event out.")
@@ -486,8 +492,8 @@ def _time(time: object) -> int | None:
     if isinstance(time, datetime) and time.tzinfo is not None:
         return (time - EPOCH) // timedelta(microseconds=1)
     if _numeric(time):
-        found: int = floor(max(-LATEST, min(time, LATEST)) * 1_000_000)  # type: ignore[call-overload]
-        return found
+        exact = _exact(time)
+        return floor(max(-LATEST, min(exact, LATEST)) * 1_000_000)
     raise InvalidInput(
         "the time of an event must be seconds since 1970, or a datetime that has a zone; convert it."
     )
@@ -513,12 +519,18 @@ def _value(value: object) -> str | None:
     if value is None:
         return None
     if _numeric(value):
-        return str(value)
+        return str(_exact(value))
     raise InvalidInput("the value of an event must be a finite number; convert it, or leave the event out.")
 
 
 def _numeric(given: object) -> bool:
-    known = isinstance(given, int | float | Decimal | np.integer | np.floating) and not isinstance(
-        given, bool
-    )
-    return known and isfinite(given)  # type: ignore[arg-type]
+    if isinstance(given, int | np.integer):
+        return not isinstance(given, bool)
+    return isinstance(given, float | Decimal | np.floating) and isfinite(given)
+
+
+def _exact(given: Any) -> int | float | Decimal:
+    """A number in a type that multiplies without overflow."""
+    if isinstance(given, np.integer):
+        return int(given)
+    return float(given) if isinstance(given, np.floating) else given

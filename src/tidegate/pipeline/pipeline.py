@@ -130,6 +130,7 @@ class Pipeline:
                 for name, each in self.mechanisms.items()
                 if isinstance(each, Discover)
             }
+            self.spool.keep_occurrences(self._epochs)
             self.reading = Reading(
                 self.parts, self.mechanisms, self.session.scopes, self.spool, self.archives
             )

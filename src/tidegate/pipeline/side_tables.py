@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -375,6 +375,12 @@ class Spool:
             (query, first, last),
         )
         return [bytes(content) for (content,) in found]
+
+    def keep_occurrences(self, queries: Container[str]) -> None:
+        """Remove the records of queries that find no categories any more, after an amendment."""
+        for (query,) in self._run("SELECT DISTINCT query FROM {occurrences} WHERE log = ?", ()):
+            if query not in queries:
+                self._run("DELETE FROM {occurrences} WHERE log = ? AND query = ?", (query,))
 
     def forget_occurrences(self, query: str, before: int) -> None:
         """Remove the records of steps before one: their epoch is over."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import numpy as np
 import polars as pl
@@ -102,7 +103,10 @@ def _number(kept: tuple[int, pl.DataFrame]) -> int:
 
 
 def records(pairs: Any) -> pl.DataFrame:
-    """Pairs of units and categories as a DataFrame; each is read by itself, and incomplete ones are left out."""
+    """Pairs of units and categories as a DataFrame; each is read by itself, and incomplete ones are left out.
+
+    A unit is text, a whole number or a UUID. Whatever else stands in its place names nobody.
+    """
     if isinstance(pairs, pl.DataFrame) or frames.names_of(pairs) is not None:
         return _of_frame(pairs)
     if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
@@ -112,15 +116,28 @@ def records(pairs: Any) -> pl.DataFrame:
         return NOTHING
     if not all(isinstance(each, tuple | list) and len(each) == 2 for each in found):
         raise InvalidInput(PAIRS)
-    columns = ([None if each[at] is None else _text(each[at]) for each in found] for at in (0, 1))
-    return pl.DataFrame(
-        dict(zip((UNIT, CATEGORY), columns, strict=True)), schema={UNIT: pl.String, CATEGORY: pl.String}
-    ).drop_nulls()
+    columns = {UNIT: [_unit(each[0]) for each in found], CATEGORY: [_category(each[1]) for each in found]}
+    return pl.DataFrame(columns, schema={UNIT: pl.String, CATEGORY: pl.String}).drop_nulls()
 
 
-def _text(value: Any) -> str:
-    """A field as text that can be written: half of a character is none."""
-    return str(value).encode(errors="replace").decode()
+def _unit(value: Any) -> str | None:
+    """A unit as text; None for what names nobody, or cannot be told from another one."""
+    if not isinstance(value, str | int | np.integer | UUID) or isinstance(value, bool):
+        return None
+    try:
+        found = str(value)
+        found.encode()
+    except ValueError:  # half of a character, a number of thousands of digits
+        return None
+    return found
+
+
+def _category(value: Any) -> str | None:
+    """A category as text that can be written: half of a character is none."""
+    try:
+        return None if value is None else str(value).encode(errors="replace").decode()
+    except Exception:  # it has no text
+        return None
 
 
 def _of_frame(frame: Any) -> pl.DataFrame:
@@ -131,6 +148,10 @@ def _of_frame(frame: Any) -> pl.DataFrame:
     if not {UNIT, CATEGORY} <= set(table.columns):
         raise InvalidInput(PAIRS)
     kind = table.schema[UNIT]
+    if not kind.is_integer() and not isinstance(kind, pl.String | pl.Categorical | pl.Enum | pl.Null):
+        raise InvalidInput(
+            f"the column of units has type {kind}, but must be whole numbers or text; convert it first."
+        )
     number = kind.is_integer() and kind not in (pl.UInt64, pl.Int128)
     try:
         read = table.select(
