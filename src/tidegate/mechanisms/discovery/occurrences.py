@@ -121,7 +121,7 @@ def records(pairs: Any) -> pl.DataFrame:
 
 
 def _unit(value: Any) -> str | None:
-    """A unit as text; None for what names nobody, or cannot be told from another one."""
+    """A unit as text; None for what names nobody, or could be taken for another one."""
     if not isinstance(value, str | int | np.integer | UUID) or isinstance(value, bool):
         return None
     try:
