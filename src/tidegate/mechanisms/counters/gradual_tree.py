@@ -229,7 +229,8 @@ class GradualTree(Mechanism):
         weights, variances = np.ones(self.levels), own.copy()
         for level in range(1, self.levels):
             below = 2.0 * variances[level - 1]
-            weights[level] = below / (own[level] + below)
+            if own[level] + below > 0.0:  # at a very large ε neither has noise, and both are the exact sum
+                weights[level] = below / (own[level] + below)
             variances[level] = weights[level] * own[level]
         return Shape(weights, variances, float(Fraction(self.grid)))
 
