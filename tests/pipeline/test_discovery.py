@@ -139,3 +139,13 @@ def test_a_backup_has_no_records(stream: Queries, tmp_path: Path) -> None:
     assert b"lone" in Path(stream.ledger).read_bytes()
     assert b"lone" in (tmp_path / "whole").read_bytes()
     assert b"lone" not in (tmp_path / "copy").read_bytes()
+
+
+def test_a_query_that_has_ended_keeps_no_records(stream: Queries) -> None:
+    """After an amendment its name is not among those that find categories: the next start removes what it had."""
+    release(stream, blocks=3)
+    with closing(sqlite3.connect(stream.ledger)) as database, database:
+        database.execute("UPDATE occurrences SET query = 'ended' WHERE step = 6")
+    assert kept(stream) == [6, 7, 8, 9]
+    release(stream)
+    assert not kept(stream)

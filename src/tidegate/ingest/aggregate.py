@@ -256,9 +256,8 @@ def _first_occurrences(query: Query, rows: pl.DataFrame, steps: Matrix) -> pl.Da
     first = pl.struct(*unit, CATEGORY).is_first_distinct()
     if query.aggregate == "distinct":  # which of them share a column is known to the mechanism alone
         return rows.filter(first)
-    rows = rows.with_columns(
-        (first & (pl.col(CATEGORY) != "")).alias("first")
-    )  # no name, no place among the first ones
+    has_name = pl.col(CATEGORY) != ""  # what has none takes no place among the first ones
+    rows = rows.with_columns((first & has_name).alias("first"))
     number = pl.int_range(pl.len(), dtype=pl.Int64).over(unit)
     known = pl.col("first").cum_sum().over(unit)
     kept = (number < query.most) | (pl.col("first") & (known <= query.columns.categories))
