@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import numpy as np
 import pytest
 from tests.pipeline.streams import places, readings, release, settings, shop
 
+from tidegate.core.errors import Fenced
 from tidegate.errors import InvalidParameter
 from tidegate.ingest import blocks as blocks_module
-from tidegate.pipeline import open_pipeline
+from tidegate.pipeline import open_pipeline, side_tables
 from tidegate.pipeline import pipeline as pipeline_module
 from tidegate.pipeline.logs import LogReader, log_exists
+from tidegate.servers.postgres import ServerAway
 from tidegate.sinks.chunks import joined
 from tidegate.testing.entropy import fixed_entropy
 
@@ -74,3 +77,51 @@ def test_a_refused_start_leaves_no_log(tmp_path: Path, postgres: Any) -> None:
     assert log_exists(url)
     with LogReader(url) as log:
         assert [row.number for row in log.rows(1)] == [1, 2]
+
+
+def test_an_overtaken_worker_writes_nothing_beside_the_log(
+    tmp_path: Path, postgres: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even one that was stopped between two statements: its transaction ends, and others can commit."""
+    url = postgres.new_stream()
+    for folder in ("here", "there"):  # two machines, each with the same configuration and input
+        (tmp_path / folder).mkdir()
+    queries, there = (
+        settings(folder, readings(folder), ("[protect]", f'[protect]\nledger = "{url}"'))
+        for folder in (tmp_path / "here", tmp_path / "there")
+    )
+    release(queries, blocks=2)
+    with open_pipeline(queries, sink=False) as old:
+        (name,) = old.readers
+        release(there, blocks=2)  # another worker, which continues
+        with open_pipeline(there, sink=False) as new:
+            new.spool.keep([(50, b"row")], None)
+            new.spool.put_occurrences(name, 50, [(50, b"record")])
+        kept = lambda: list(old.spool.entries()), lambda: old.spool.gaps(name, 1, 20, 2), old.spool.sinks
+        before = [repr(found()) for found in kept]
+        for write in (
+            lambda: old.spool.put_gaps(name, 1, None),
+            lambda: old.spool.put_occurrences(name, 1, []),
+            lambda: old.spool.forget_occurrences(name, 100),
+            lambda: old.spool.keep_occurrences(()),
+            lambda: old.spool.keep([(9, b"other row")], None),
+            lambda: old.spool.exchange([(9, b"other row")]),
+            lambda: old.spool.forget(100),
+            lambda: old.spool.put_note("begin", 7),
+            lambda: old.spool.checkpoint({"sink": (1, {})}, {}),
+        ):
+            with pytest.raises(Fenced):
+                write()
+        assert [repr(found()) for found in kept] == before
+        assert before[0] == "[(50, b'row')]"
+        assert old.spool.occurrences(name, 1, 100) == [b"record"]
+    with open_pipeline(there, sink=False) as new:
+        monkeypatch.setattr(side_tables, "HOLD_HEAD", side_tables.HOLD_HEAD.replace("10s", "200ms"))
+        stopped, step = ExitStack(), new.step
+        stopped.enter_context(new.spool._writing())
+        monkeypatch.undo()
+        release(queries, blocks=1)  # waits until the server has ended the transaction
+        with pytest.raises(ServerAway):
+            stopped.close()
+    with open_pipeline(there, sink=False) as new:
+        assert new.step > step

@@ -7,7 +7,7 @@ change: another step or another unit would make a window mean something else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -79,26 +79,34 @@ def amend(queries: Queries) -> Planned:
     try:
         found = plan(queries)
         with closing(open_log(queries.ledger)) as log:
-            about = about_of(queries)
-            _drop_spooled(queries, log)
-            Session(_mechanisms(queries), log, shares=queries.shares, about=about, amend=True).close()
+            about, drops = about_of(queries), _reads_otherwise(queries)
+            # before, so that none is there whatever happens; and after, when a running worker stores no more
+            if drops:
+                _drop_spooled(queries, log)
+            session = Session(_mechanisms(queries), log, shares=queries.shares, about=about, amend=True)
+            with closing(session):
+                if drops:
+                    _drop_spooled(queries, log, lambda: session.head)
     finally:
         lock.release()
     return found
 
 
-def _drop_spooled(queries: Queries, log: Log) -> None:
-    """Before other queries count them: rows of open steps are stored as the queries of before have read them.
-
-    A row that another query took for its own could count more than one may. So all of them go, whatever they are; only
-    where every query reads as before they stay.
-    """
+def _reads_otherwise(queries: Queries) -> bool:
+    """Whether some query will count other records than before."""
     with LogReader(queries.ledger) as reader:
         book = reader.books()[-1][1]
     before = {name: _reads(query["about"]) for name, query in book.description["queries"].items()}
-    if before != {name: _reads(about) for name, about in about_of(queries).items()}:
-        with closing(Spool(log, queries.ledger)) as spool:
-            spool.exchange(())
+    return before != {name: _reads(about) for name, about in about_of(queries).items()}
+
+
+def _drop_spooled(queries: Queries, log: Log, head: Callable[[], bytes] | None = None) -> None:
+    """Remove the stored rows of open steps, which are as the queries of before have read them.
+
+    A row that another query took for its own could count more than one may. So all of them go, whatever they are.
+    """
+    with closing(Spool(log, queries.ledger, head)) as spool:
+        spool.exchange(())
 
 
 def _reads(about: Any) -> Any:

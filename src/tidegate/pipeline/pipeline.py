@@ -121,7 +121,7 @@ class Pipeline:
             queries,
         )
         self.identity = next(log.rows()).head.hex()
-        self.spool = Spool(log, queries.ledger)
+        self.spool = Spool(log, queries.ledger, lambda: self.session.head)
         try:
             self.archives = Archives(log, self.spool, archives_of(queries.first), queries.first.run.keep)
             self._gappy = {part.name for part in self.parts if part.query.fill == MISSING}

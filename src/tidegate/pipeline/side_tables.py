@@ -8,6 +8,10 @@
 - Rows of open steps that their source cannot repeat: written before a broker may forget them. Rows of steps that were
   committed are ignored, so they need not vanish in the same transaction.
 
+In a database, whoever writes here compares the log's head first, and holds it until the end of the transaction: a worker
+that others have overtaken is refused, as its commit would be, and replaces nothing that they have written. Of two workers
+at the same head the last one to write before a commit is believed.
+
 Rows without records have a checksum over their table, key and values, which is compared whenever they are read: one that
 was damaged is refused, and never continued from.
 """
@@ -16,7 +20,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -26,8 +30,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from tidegate import process
-from tidegate.core.errors import LogDamaged
-from tidegate.core.log import Log
+from tidegate.core.errors import Fenced, LogDamaged
+from tidegate.core.log import FENCED, Log
 from tidegate.core.postgres_log import Address, Connection, PostgresLog
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.errors import TidegateError
@@ -83,6 +87,13 @@ SERVER = {
     "bytes": "BYTEA",
     "counted": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
 }
+
+
+# of a worker that is stopped in the middle the server ends the transaction, so that others may commit
+HOLD_HEAD = (
+    "SELECT set_config('idle_in_transaction_session_timeout', '10s', true) FROM tidegate.logs "
+    "WHERE id = ? AND head = ? FOR SHARE"
+)
 
 
 def checksum(table: str, log: int, values: Sequence[Any]) -> bytes:
@@ -215,10 +226,17 @@ class Spool:
         An open log: a file, a database, one in memory, or one that is only read.
     location
         Where it was opened; needed for a database.
+    head
+        The head that the writer knows; needed by writers, if another one may drive the stream from another machine.
     """
 
-    def __init__(self, log: Log | LogReader, location: str = "") -> None:
+    def __init__(
+        self, log: Log | LogReader, location: str = "", head: Callable[[], bytes] | None = None
+    ) -> None:
         self._log = 0  # the number of the log in its database
+        self._head = (
+            head if isinstance(log, PostgresLog) else None
+        )  # a file is locked by who drives its stream
         self._whole = False  # whether all gaps were compared with their checksums
         self._database: Database
         if isinstance(log, LogReader) and log.path is not None:
@@ -233,6 +251,14 @@ class Spool:
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """A statement about this log, whose number is the first value."""
         return self._database.run(statement.format_map(self._database.words), (self._log, *values))
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction, which is refused where another writer has moved the head."""
+        with self._database.transaction():
+            if self._head is not None and not self._run(HOLD_HEAD, (self._head(),)):
+                raise Fenced(FENCED)
+            yield
 
     def _rows(self, table: str, condition: str = "", values: Sequence[Any] = ()) -> list[Any]:
         """Rows of a table, each as it was written."""
@@ -276,6 +302,10 @@ class Spool:
 
     def put_note(self, name: str, value: Any) -> None:
         """Note something; None forgets it."""
+        with self._writing():
+            self._note(name, value)
+
+    def _note(self, name: str, value: Any) -> None:
         if value is None:
             self._run("DELETE FROM {notes} WHERE log = ? AND name = ?", (name,))
         else:
@@ -296,7 +326,7 @@ class Spool:
         marks: Mapping[int, Iterable[Mark]] | None = None,
     ) -> None:
         """Note how far sinks and readers have got, together, and the marks of each scope."""
-        with self._database.transaction():
+        with self._writing():
             for name, (number, position) in sinks.items():
                 self._put(
                     "sinks",
@@ -309,7 +339,7 @@ class Spool:
                     values = (scope, number, step, json.dumps(state))
                     self._put("marks", values, "ON CONFLICT (log, scope, number) DO NOTHING")
             if readers is not None:
-                self.put_note("readers", readers)
+                self._note("readers", readers)
 
     def last_mark(self, scope: int) -> int:
         """The number of the last mark of a scope; 0 where there is none."""
@@ -327,7 +357,7 @@ class Spool:
     def put_gaps(self, query: str, first: int, missing: Mask | None) -> None:
         """Note which cells of some steps have no reading, before these are committed; None: all have one."""
         self._check_gaps()
-        with self._database.transaction():
+        with self._writing():
             # a start after a crash may find other readings, and cut the same steps in another way
             self._run("DELETE FROM {gaps} WHERE log = ? AND query = ? AND last >= ?", (query, first))
             if missing is not None:
@@ -358,7 +388,7 @@ class Spool:
 
     def put_occurrences(self, query: str, first: int, entries: Sequence[tuple[int, bytes]]) -> None:
         """Keep the records of steps of an open epoch, each entry of one step, in the place of all from a step on."""
-        with self._database.transaction():
+        with self._writing():
             # a start after a crash may find other records of the steps that were not committed
             self._run("DELETE FROM {occurrences} WHERE log = ? AND query = ? AND step >= ?", (query, first))
             for step, content in entries:
@@ -378,16 +408,21 @@ class Spool:
 
     def keep_occurrences(self, queries: Container[str]) -> None:
         """Remove the records of queries that find no categories any more, after an amendment."""
-        for (query,) in self._run("SELECT DISTINCT query FROM {occurrences} WHERE log = ?", ()):
-            if query not in queries:
-                self._run("DELETE FROM {occurrences} WHERE log = ? AND query = ?", (query,))
+        found = {query for (query,) in self._run("SELECT DISTINCT query FROM {occurrences} WHERE log = ?")}
+        if ended := [query for query in found if query not in queries]:
+            with self._writing():
+                for query in ended:
+                    self._run("DELETE FROM {occurrences} WHERE log = ? AND query = ?", (query,))
 
     def forget_occurrences(self, query: str, before: int) -> None:
         """Remove the records of steps before one: their epoch is over."""
         if self._run(
             "SELECT 1 FROM {occurrences} WHERE log = ? AND query = ? AND step < ? LIMIT 1", (query, before)
         ):
-            self._run("DELETE FROM {occurrences} WHERE log = ? AND query = ? AND step < ?", (query, before))
+            with self._writing():
+                self._run(
+                    "DELETE FROM {occurrences} WHERE log = ? AND query = ? AND step < ?", (query, before)
+                )
 
     # rows that a source cannot repeat ----------------------------------------------------------------------------
 
@@ -411,7 +446,7 @@ class Spool:
 
     def keep(self, entries: Sequence[tuple[int, bytes]], arrivals: Arrivals | None) -> None:
         """Store rows, and which messages they came in; on disk when this returns."""
-        with self._database.transaction():
+        with self._writing():
             self._insert(entries)
             if arrivals is not None:
                 self._run("INSERT INTO {arrivals} VALUES (?, ?, ?)", (arrivals.number, arrivals.content))
@@ -419,14 +454,15 @@ class Spool:
 
     def exchange(self, entries: Sequence[tuple[int, bytes]]) -> None:
         """Store these rows in the place of all others."""
-        with self._database.transaction():
+        with self._writing():
             self._run("DELETE FROM {spooled} WHERE log = ?")
             self._insert(entries)
 
     def forget(self, step: int) -> None:
         """Remove the rows of steps that were committed."""
         if self._run("SELECT 1 FROM {spooled} WHERE log = ? AND step <= ? LIMIT 1", (step,)):
-            self._run("DELETE FROM {spooled} WHERE log = ? AND step <= ?", (step,))
+            with self._writing():
+                self._run("DELETE FROM {spooled} WHERE log = ? AND step <= ?", (step,))
 
     def _insert(self, entries: Sequence[tuple[int, bytes]]) -> None:
         for step, content in entries:
