@@ -71,3 +71,14 @@ def test_what_is_never_amended(tmp_path: Path) -> None:
         intake.close()
     with pytest.raises(LogMismatch, match="lack releases"):
         plan(settings(tmp_path, shop(tmp_path), ('clip = ["0", "20"]', 'clip = ["0", "10"]')))
+
+
+def test_a_stream_at_its_last_step_is_not_amended(tmp_path: Path) -> None:
+    """No query could begin; with more steps there is one that can."""
+    release(settings(tmp_path, shop(tmp_path)))
+    change = ('clip = ["0", "20"]', 'clip = ["0", "10"]')
+    with pytest.raises(LogMismatch, match="all of its 40 steps"):
+        plan(settings(tmp_path, shop(tmp_path), change))
+    assert plan(settings(tmp_path, shop(tmp_path), change, ("count = 40", "count = 80"))).begun == {
+        "revenue": 46
+    }
