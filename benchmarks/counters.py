@@ -5,6 +5,7 @@ python benchmarks/counters.py errors     mean absolute errors at T = 10⁴ under
 python benchmarks/counters.py tables     Tables I and II of the paper on generated streams of their shape
 python benchmarks/counters.py streams    improvement over a tree with B on real streams, 1,000 runs (needs TIDEGATE_DATA)
 python benchmarks/counters.py learnt     the same with a clip on single values that is learnt first (needs TIDEGATE_DATA)
+python benchmarks/counters.py ranges     ranges and windows: ToPS, ClippedSum, learnt clips (needs TIDEGATE_DATA)
 python benchmarks/counters.py pictures   docs/pictures/sums_*.png
 """
 
@@ -31,6 +32,7 @@ from tidegate.mechanisms import (
     Factorization,
     GradualTree,
     HybridTree,
+    ToPS,
     Uniform,
 )
 from tidegate.mechanisms.clipped_records import ClippedRecords
@@ -243,6 +245,60 @@ def learnt(runs: int = scaled(100, 1)) -> None:
         )
 
 
+def ranged(values: np.ndarray, bound: int) -> dict[str, Any]:
+    """What releases running sums of clipped values, each with 50,000 steps to learn from at most."""
+    count, policy = len(values), Event(epsilon="1", max_change=bound)
+    lag = min(count // 10, 50_000)
+    records = ClippedRecords(
+        policy, build=lambda policy: BinaryTree(policy, horizon=count), bins=ValueBins(bound), learn=lag
+    )
+    return {
+        "ClippedSum, binary tree": ClippedSum(policy, horizon=count, branching=2),
+        "ClippedSum, 16 children": ClippedSum(policy, horizon=count, branching=16),
+        "learnt clip (ClippedRecords), binary tree": records,
+        "ToPS, as printed (balance, c = 60)": ToPS(policy, horizon=count, threshold="balance"),
+        "ToPS, balance, c = B/20": ToPS(
+            policy, horizon=count, threshold="balance", excess=Fraction(bound, 20)
+        ),
+        "ToPS, no groups": ToPS(policy, horizon=count, group=1),
+        "ToPS": ToPS(policy, horizon=count),
+    }
+
+
+def ranges(runs: int = scaled(50, 1)) -> None:
+    """Root mean square errors after the lag: 1,000 ranges with ends at random, and sums of the last 1,000 steps."""
+    random, window = np.random.default_rng(7), scaled(1000, 100)
+    streams: dict[str, Any] = {"made-up trips": (lambda: train_trips(scaled(250_000, 2_000)), 1440)}
+    streams |= {name: (lambda name=name: load(name)[:, 0], bound) for name, (_, _, bound) in STREAMS.items()}
+    for name, (read, bound) in streams.items():
+        values = np.clip(read()[: scaled(10**9, 2_000)], 0, bound)
+        lag, sums = min(len(values) // 10, 50_000), np.cumsum(values)
+        ends = np.sort(random.integers(lag, len(values), (2, 1000)), axis=0)
+        print(f"\n{name}: n = {len(values):,}, B = {bound:,}, ε = 1, {runs} runs; root mean square error")
+        for label, mechanism in ranged(values, bound).items():
+            apart = isinstance(mechanism, ClippedRecords)  # slow: its steps are records
+            found = []
+            for _ in range(max(1, runs // 10) if apart else runs):
+                run = Session(mechanism)
+                if apart:
+                    steps = [values[at : at + 5_000].tolist() for at in range(0, len(values), 5_000)]
+                    parts = [run.push_batch(mechanism.bins.of_steps([[v] for v in part])) for part in steps]
+                    released, clip = np.concatenate([part.values[:, 0] for part in parts]), parts[-1].clip[-1]
+                else:
+                    releases = run.push_batch(values[:, np.newaxis])
+                    released, clip = releases.values[:, 0], releases.clip[-1]
+                missed = released - sums
+                over = missed[ends[1]] - missed[ends[0]]
+                last = missed[lag + window :] - missed[lag:-window]
+                found.append((np.mean(over**2), np.mean(last**2), clip))
+            mean = np.mean(found, axis=0)
+            margin = np.std([each[0] for each in found]) / mean[0] / 2 / math.sqrt(len(found))
+            print(
+                f"  {label:42} ranges {math.sqrt(mean[0]):12,.0f} ± {margin:4.0%}  windows {math.sqrt(mean[1]):12,.0f}"
+                f"  clip {np.median([each[2] for each in found]):10,.0f}"
+            )
+
+
 def pictures() -> None:
     import matplotlib
 
@@ -320,5 +376,6 @@ if __name__ == "__main__":
         "tables": tables,
         "streams": streams,
         "learnt": learnt,
+        "ranges": ranges,
         "pictures": pictures,
     }[next((word for word in sys.argv[1:] if word != "--full"), "speed")]()

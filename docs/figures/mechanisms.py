@@ -23,6 +23,7 @@ from tidegate.mechanisms import (
     DSAT,
     AdaPub,
     BackwardSmoothing,
+    BinaryTree,
     Blocks,
     BudgetAbsorption,
     ClippedAverage,
@@ -31,6 +32,7 @@ from tidegate.mechanisms import (
     Discover,
     Fourier,
     SlidingWindowTree,
+    ToPS,
     Uniform,
 )
 from tidegate.testing.entropy import fixed_entropy
@@ -159,6 +161,27 @@ def clipped_average(panel: Axes) -> None:
     panel.set(xlabel="trips (every 40th)", ylabel="minutes", title="Average of the last 2,000 trips, ε = 1")
 
 
+def tops(panel: Axes) -> None:
+    """How far running sums are off, with the same clip."""
+    mechanism = ToPS(TRIP, horizon=len(TRIPS), lag=LAG)
+    releases = tg.open(mechanism).push_batch(TRIPS)
+    clip = int(releases.clip[-1])
+    clipped = np.minimum(TRIPS[LAG:], clip)
+    true = np.cumsum(clipped)
+    tree = tg.open(BinaryTree(tg.Event(epsilon="1", max_change=clip), horizon=len(clipped)))
+    others = (tree.push_batch(clipped).values[:, 0] - true) / 1000
+    _lines(
+        panel,
+        np.zeros(len(true)),
+        (releases.values[LAG:, 0] - true) / 1000,
+        others,
+        (f"ToPS, groups of {mechanism.group} trips", "a binary tree"),
+    )
+    panel.set(
+        xlabel="trips", ylabel="thousand minutes", title=f"Error of running sums with the clip {clip}, ε = 1"
+    )
+
+
 def clipped_decay(panel: Axes) -> None:
     """A sum in which old values fade."""
     session = tg.open(ClippedDecay(TRIP, lag=LAG, factor="0.999"))
@@ -239,6 +262,7 @@ DRAWN: tuple[Callable[[Axes], None], ...] = (
     clipped_decay,
     clipped_histogram,
     discover,
+    tops,
 )
 
 

@@ -13,6 +13,7 @@ from tidegate.mechanisms.clipping.clipped_average import ClippedAverage
 from tidegate.mechanisms.clipping.clipped_decay import ClippedDecay
 from tidegate.mechanisms.clipping.clipped_histogram import ClippedHistogram
 from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
+from tidegate.mechanisms.clipping.tops import ToPS
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.mechanisms.counters.endless_sum import EndlessSum
 from tidegate.mechanisms.counters.factorization import Factorization
@@ -89,6 +90,7 @@ def shipped() -> list[Shipped]:
         "pace": None,
         "samples": 1,
     }
+    groups: dict[str, Any] = {"horizon": 5, "lag": 3, "above": 1, "group": 2}
     clipped: dict[str, Any] = {
         "horizon": 4,
         "lag": 3,
@@ -205,6 +207,8 @@ def shipped() -> list[Shipped]:
         Shipped("Tide, zCDP", Tide(WEvent(rho="2", window=2), delay=0), 3),
         Shipped("Fourier", Fourier(WEvent(epsilon="1", window=4), coefficients=2), 4),
         Shipped("ClippedSum", ClippedSum(Event(epsilon="2", max_change=4), **clipped), 4),
+        Shipped("ToPS", ToPS(Event(epsilon="2", max_change=4), **groups), 5),
+        Shipped("ToPS, balance", ToPS(Event(epsilon="2", max_change=4), threshold="balance", **groups), 5),
     ]
     rest = (ClippedAverage, ClippedDecay, ClippedHistogram)
     return chosen + [Shipped(kind.__name__, (kind.examples()[0])) for kind in rest]

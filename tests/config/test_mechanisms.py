@@ -56,6 +56,10 @@ NAMED: dict[str, tuple[str, dict[str, str]]] = {
     "Sample": ("", {}),
     "SlidingWindowTree": ("", {}),
     "Tide": ("", {}),
+    "ToPS": (
+        "group = 4",
+        {TWO_COLUMNS: ONE_COLUMN, W_EVENT: 'policy = "event"\nepsilon = "1"\nhorizon = 200'},
+    ),
     "Uniform": ("", {}),
 }
 # what has no place in a file yet, and the words of the refusal

@@ -28,6 +28,7 @@ from tidegate.mechanisms.clipping.clipped_histogram import ClippedHistogram
 from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
 from tidegate.mechanisms.clipping.record_reader import RecordReader
 from tidegate.mechanisms.clipping.threshold import Threshold
+from tidegate.mechanisms.clipping.tops import ToPS
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate.mechanisms.plain.sample import Sample
@@ -49,6 +50,10 @@ CLIPPED: dict[str, Any] = {
     "average": ClippedAverage(POLICY, lag=LAG, above=5, window=7),
     "long average": ClippedAverage(POLICY, lag=LAG, above=5, window=400),
     "decay": ClippedDecay(POLICY, lag=LAG, above=5, factor="1/3"),
+    "tops": ToPS(Event(epsilon="1", max_change=BOUND), horizon=400, lag=LAG, above=5, group=4),
+    "tops, balance": ToPS(
+        Event(epsilon="1", max_change=BOUND), horizon=LAG + 63, lag=LAG, group=9, threshold="balance"
+    ),
     "histogram": ClippedHistogram(POLICY, lag=LAG, above=5, bins=4),
     "histogram of a window": ClippedHistogram(POLICY, lag=LAG, above=5, bins=4, window=6),
     "threshold": Threshold(POLICY, sample=LAG, above=5),

@@ -23,6 +23,7 @@ from tidegate.mechanisms.clipping.clipped_average import ClippedAverage
 from tidegate.mechanisms.clipping.clipped_decay import ClippedDecay
 from tidegate.mechanisms.clipping.clipped_histogram import ClippedHistogram
 from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
+from tidegate.mechanisms.clipping.tops import ToPS
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.mechanisms.counters.factorization import Factorization
 from tidegate.mechanisms.counters.hybrid_tree import HybridTree
@@ -53,7 +54,7 @@ from tiers import thinned
 KINDS: tuple[Any, ...] = (
     Uniform, Sample, Blocks, BudgetAbsorption, BudgetDistribution, PeGaSus, HierarchicalPeGaSus, BackwardSmoothing,
     OptStream, HierarchicalOptStream, PerLeafOptStream, Fourier, BinaryTree, HybridTree, SlidingWindowTree,
-    Factorization, Fast, RescueDP, Swellfish, Tide, ClippedSum, ClippedAverage, ClippedDecay, ClippedHistogram,
+    Factorization, Fast, RescueDP, Swellfish, Tide, ClippedSum, ClippedAverage, ClippedDecay, ClippedHistogram, ToPS,
 )  # fmt: skip
 STEPS = 40
 GRID = 1 << 14  # points of the library's grid that the largest ε of a window spans

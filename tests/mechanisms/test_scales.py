@@ -293,6 +293,18 @@ def of_learned_clip(m):
     return max(first, later)
 
 
+def of_tops(m):
+    """A value of the sample: the threshold alone; a later one: a node of each level, of values in [0, clip]."""
+    rank, test = (Fraction(scale) for scale in m.finder.scales)
+    first = 1 / Fraction(m.score_scale) if m.threshold == "balance" else 1 / rank + 1 / test
+    counter, leaves, levels = m.counter(m.largest), -(-(m.horizon - m.lag) // m.group), 1
+    while m.branching**levels <= leaves:
+        levels += 1
+    later = levels * Fraction(m.largest) / Fraction(counter.scale)
+    assert min(first, later) >= m.policy.budget.total * Fraction(99, 100)
+    return max(first, later)
+
+
 def of_clipped_records(m):
     """Records of the sample: their number, the threshold, and their sums where needed; a later step: the mechanism."""
     count, records = steps(m.policy), steps(m.policy) * m.most
@@ -557,6 +569,7 @@ FORMULAS = {
     "SlidingWindowTree": of_sliding_window_tree,
     "Swellfish": of_swellfish,
     "Tide": of_tide,
+    "ToPS": of_tops,
     "Uniform": of_uniform,
 }
 LOOSE = {"RescueDP", "Tide"}  # spend what the stream is worth, not all that they may
@@ -632,6 +645,10 @@ OPTIONS = {
         {"horizon": 2000, "lag": 60, "above": 20},
         {"horizon": 2000, "lag": 0},
         {"horizon": 2000, "lag": 60, "exceeding": "1/4", "threshold": "smooth", "too_low": 0.3},
+    ],
+    "ToPS": [
+        {"horizon": 2000, "lag": 60, "above": 20, "group": 7},
+        {"horizon": 2000, "lag": 60, "above": 20, "threshold": "balance", "branching": 2},
     ],
     "ClippedAverage": [{"lag": 60, "above": 20}, {"lag": 60, "above": 20, "window": 500}],
     "ClippedDecay": [{"lag": 60, "above": 20}],

@@ -60,7 +60,7 @@ def test_every_mechanism_is_there():
         for name, kind in catalogue().items()
         if not any(configured(kind, policy, d, 24, 500) for d in (1, 8))
     }
-    clipped = {"ClippedAverage", "ClippedDecay", "ClippedHistogram", "ClippedSum"}
+    clipped = {"ClippedAverage", "ClippedDecay", "ClippedHistogram", "ClippedSum", "ToPS"}
     fixed = "PerLeafOptStream"  # for units that stay in their leaf
     assert absent == {
         "Blocks",

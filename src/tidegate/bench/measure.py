@@ -37,7 +37,7 @@ SECONDS = 2.0  # for the runs of one choice of a mechanism in one setting, beyon
 ELSEWHERE = {
     "ClippedSum": "sums single bounded observations, not counts of steps, and is in the figures of Perrier et al.",
     **dict.fromkeys(
-        ("ClippedAverage", "ClippedDecay", "ClippedHistogram"),
+        ("ClippedAverage", "ClippedDecay", "ClippedHistogram", "ToPS"),
         "release other statistics of such observations",
     ),
 }

@@ -48,6 +48,7 @@ __all__ = [
     "SlidingWindowTree",
     "Swellfish",
     "Tide",
+    "ToPS",
     "Uniform",
     "catalogue",
 ]
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from tidegate.mechanisms.clipping.clipped_decay import ClippedDecay as ClippedDecay
     from tidegate.mechanisms.clipping.clipped_histogram import ClippedHistogram as ClippedHistogram
     from tidegate.mechanisms.clipping.clipped_sum import ClippedSum as ClippedSum
+    from tidegate.mechanisms.clipping.tops import ToPS as ToPS
     from tidegate.mechanisms.counters.binary_tree import BinaryTree as BinaryTree
     from tidegate.mechanisms.counters.endless_sum import EndlessSum as EndlessSum
     from tidegate.mechanisms.counters.factorization import Factorization as Factorization

@@ -19,6 +19,7 @@ from tidegate.core.rows import Draws
 from tidegate.mechanisms.clipping import smooth_sensitivity as smooth
 from tidegate.mechanisms.clipping.clipped_sum import CLIP, SUM, ClippedSum, State
 from tidegate.mechanisms.clipping.threshold import Threshold
+from tidegate.mechanisms.clipping.tops import ToPS
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.noise import Source, current
 from tidegate.policy import Event, Policy
@@ -65,6 +66,16 @@ class BoundForgotten(ClippedSum):
         super()._count(state, rows, noise, values, deviations)
         lost = rows - np.minimum(rows, state.numbers[CLIP])
         values += np.cumsum(lost, axis=0) * float(Fraction(self.grid))
+
+
+class GuessFromTheGroup(ToPS):
+    """Within a group the sum grows by what has arrived, not by what earlier groups had."""
+
+    def _count(self, state: Any, rows: Matrix, first: int, noise: Draws) -> tuple[Floats, Floats]:
+        """Add the open group, without noise."""
+        values, deviations = super()._count(state, rows, first, noise)
+        values[~self.ends(first, len(rows)), 0] += float(state.group[0])
+        return values, deviations
 
 
 class PrintedGaussian(Threshold):
@@ -126,6 +137,8 @@ def animals() -> list[Animal]:
                lambda: ThinTree(two, **small), 1.25, steps=4, seconds=40),
         Animal("clipped too late", "values up to B, noise for the threshold",
                lambda: BoundForgotten(two, **small), 4.0, steps=4, seconds=40),
+        Animal("guess from the open group", "between measured sums, what has arrived since is added",
+               lambda: GuessFromTheGroup(two, horizon=6, lag=3, above=1, group=2), math.inf, steps=4),
         Animal("threshold of ties", "printed: a quantile that jumps from 0 to the bound",
                lambda: released(PrintedThreshold(approximate("4", 400), sample=60, exceeding="1/2", method="smooth",
                                                  too_low=0.1), "Threshold, printed"), 47.0, PAIR,

@@ -24,6 +24,7 @@ from tidegate.mechanisms.clipping.clipped_releases import ClippedReleases
 from tidegate.mechanisms.clipping.nested import Nested, Rows
 from tidegate.mechanisms.clipping.threshold import Threshold
 from tidegate.mechanisms.mechanism import Mechanism
+from tidegate.noise.entropy import Source
 from tidegate.policy import Event, Policy, WEvent
 from tidegate.releases import Releases, Status, Values
 
@@ -125,6 +126,10 @@ class LearnedClip(Mechanism):
         """B in grid units."""
         return self.finder.largest
 
+    def learn(self, sample: Matrix, source: Source) -> int:
+        """τ̂ from the sample, in grid units."""
+        return self.finder.draw(sample, source, self.lag).grid_units
+
     def clip_of(self, threshold: int) -> int:
         """The clip that is applied: min(r·τ̂, B), in grid units."""
         return max(1, min(math.floor(Fraction(self.multiplier) * threshold), self.largest))
@@ -194,8 +199,7 @@ class LearnedClip(Mechanism):
         if early:
             state.sample.append(np.clip(rows[:early, 0], 0, self.largest))
             if own + early == self.lag:
-                found = self.finder.draw(state.sample.content, noise.source, self.lag)
-                state.numbers[CLIP] = self.clip_of(found.grid_units)
+                state.numbers[CLIP] = self.clip_of(self.learn(state.sample.content, noise.source))
                 state.counter.begin(int(state.numbers[CLIP]))
                 state.sample.forget()
                 clips[early - 1 :] = state.numbers[CLIP]
