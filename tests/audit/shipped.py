@@ -90,7 +90,7 @@ def shipped() -> list[Shipped]:
         "pace": None,
         "samples": 1,
     }
-    groups: dict[str, Any] = {"horizon": 5, "lag": 3, "above": 1, "group": 2}
+    grouped: dict[str, Any] = {"horizon": 5, "lag": 3, "above": 1, "group": 2}
     clipped: dict[str, Any] = {
         "horizon": 4,
         "lag": 3,
@@ -207,8 +207,8 @@ def shipped() -> list[Shipped]:
         Shipped("Tide, zCDP", Tide(WEvent(rho="2", window=2), delay=0), 3),
         Shipped("Fourier", Fourier(WEvent(epsilon="1", window=4), coefficients=2), 4),
         Shipped("ClippedSum", ClippedSum(Event(epsilon="2", max_change=4), **clipped), 4),
-        Shipped("ToPS", ToPS(Event(epsilon="2", max_change=4), **groups), 5),
-        Shipped("ToPS, balance", ToPS(Event(epsilon="2", max_change=4), threshold="balance", **groups), 5),
+        Shipped("ToPS", ToPS(Event(epsilon="2", max_change=4), **grouped), 5),
+        Shipped("ToPS, balance", ToPS(Event(epsilon="2", max_change=4), threshold="balance", **grouped), 5),
     ]
     rest = (ClippedAverage, ClippedDecay, ClippedHistogram)
     return chosen + [Shipped(kind.__name__, (kind.examples()[0])) for kind in rest]
