@@ -17,6 +17,7 @@ from tidegate.structures.kernels import hearing
 from tidegate.structures.kernels import state_space as k
 from tidegate.structures.kernels.replaying import likelihood, phases_of
 from tidegate.structures.kernels.searching import SEARCHED
+from tidegate.structures.kernels.smoothing import smooth as smooth_steps
 from tidegate.structures.state_space_model import Prior, Size, Structure, estimate, parameters_of
 from tidegate.structures.state_space_tracker import Tracker
 
@@ -171,11 +172,37 @@ def test_level_alone_equals_statsmodels():
     assert tracker.memory["state"][0, 0] == pytest.approx(theirs[-1], rel=1e-8)
 
 
+def test_columns_of_a_class_are_smoothed_as_each_by_itself():
+    """Bit for bit, for more columns than go together, and for classes of one column or none."""
+    generator = np.random.default_rng(4)
+    keep, length, columns, states = 8, 4, 300, 14
+    kind = generator.choice([0, 1, 3], columns).astype(np.int64)
+    kind[7] = 4
+    total = np.where(generator.random(keep) < 0.6, 2.0, 0.0)
+    rings = (
+        generator.normal(size=(keep, 5, states)), np.ones((keep, 5)), np.repeat(total[:, np.newaxis], 5, 1),
+        generator.normal(size=(keep, columns)), generator.normal(size=(keep, columns)),
+    )  # fmt: skip
+    parameters, once = generator.random((5, 11)), generator.random((3, 5))
+    together, each, variances = np.empty((length, columns)), np.empty((length, 1)), np.empty((length, 5))
+    nothing = np.zeros((0, 5))
+    smooth_steps(37, length, parameters, kind, once, rings, nothing, together, variances)
+    for column in range(columns):
+        c = kind[column]
+        own = [part[:, [c]] for part in rings[:3]] + [part[:, [column]] for part in rings[3:]]
+        own = tuple(np.ascontiguousarray(part) for part in own)
+        one = np.empty((length, 1))
+        smooth_steps(37, length, parameters[[c]], kind[:1] * 0, once, own, nothing[:, :1], each, one)
+        assert np.array_equal(each[:, 0], together[:, column])
+        assert np.array_equal(one[:, 0], variances[:, c])
+
+
 @given(st.floats(-60, 60), st.floats(1e-3, 1e3), st.floats(0.1, 10))
 def test_laplace_update_equals_quadrature(innovation, variance, scale):
     """Posterior mean and density of a normal value behind Laplace noise agree with numerical integration."""
     deviation = math.sqrt(variance)
-    mean, density = hearing.heard(innovation, variance, 2 * scale * scale)
+    mean, density = hearing.heard_with_density(innovation, variance, 2 * scale * scale)
+    assert hearing.heard(innovation, variance, 2 * scale * scale) == mean
     if variance > hearing.NEARLY_GAUSSIAN * scale * scale:
         return
     far = 14 * deviation + variance / scale  # the noise draws the posterior by up to variance / scale
@@ -201,7 +228,7 @@ def test_effective_noise_is_the_fisher_information(ratio):
     reach = 12 * deviation + 40
     near = min(reach, 8 * deviation + 2)
     e = np.concatenate([np.linspace(0, near, 20_001), np.linspace(near, reach, 20_001)[1:]])
-    pairs = np.array([hearing.heard(float(x), ratio, 2.0) for x in e])
+    pairs = np.array([hearing.heard_with_density(float(x), ratio, 2.0) for x in e])
     information = 2 * np.trapezoid(np.exp(pairs[:, 1]) * (pairs[:, 0] / ratio) ** 2, e)
     assert 1 / information == pytest.approx(ratio + hearing.effective_noise(ratio, 2.0), rel=4e-3)
 

@@ -69,8 +69,8 @@ def plan(queries: Queries) -> Planned:
     count = queries.first.steps.count
     if count is not None and step >= count:
         raise LogMismatch(
-            f"the stream has released all of its {count} steps, so no query can begin; raise count in [steps] if more are "
-            "to come."
+            f"the stream has released all of its {count} steps, so no query can begin; raise count in [steps] if more "
+            "are to come."
         )
     with closing(open_log(queries.ledger)) as log:
         found = plan_amendment(_mechanisms(queries), log, shares=queries.shares, about=about_of(queries))

@@ -46,11 +46,24 @@ def _log_normal(z: float) -> Any:
 
 @lean
 def heard(innovation: float, variance: float, noise: float) -> Any:
-    """(posterior mean of x, log-density) for innovation = x + noise, x normal with this variance.
+    """The posterior mean of x for innovation = x + noise, x normal with this variance.
 
     Behind Laplace noise the posterior is a mixture of two truncated normals; its mean is (s/b)·tanh of half their
     log-odds.
     """
+    square = 0.5 * noise
+    if variance > NEARLY_GAUSSIAN * square:
+        return variance * innovation / (variance + abs(noise))
+    scale, deviation = np.sqrt(square), np.sqrt(variance)
+    if deviation < 1e-9 * scale:
+        return 0.0
+    below, above = _log_parts(innovation, scale, deviation)
+    return variance / scale * np.tanh(0.5 * (below - above))
+
+
+@lean
+def heard_with_density(innovation: float, variance: float, noise: float) -> Any:
+    """The same, and the logarithm of the density of the innovation."""
     square = 0.5 * noise
     if variance > NEARLY_GAUSSIAN * square:
         total = variance + abs(noise)
@@ -60,10 +73,16 @@ def heard(innovation: float, variance: float, noise: float) -> Any:
     scale, deviation = np.sqrt(square), np.sqrt(variance)
     if deviation < 1e-9 * scale:
         return 0.0, -np.log(2.0 * scale) - abs(innovation) / scale
+    below, above = _log_parts(innovation, scale, deviation)
+    shift, most = deviation / scale, max(below, above)
+    density = 0.5 * shift * shift - np.log(2.0 * scale) + most + np.log1p(np.exp(-abs(below - above)))
+    return variance / scale * np.tanh(0.5 * (below - above)), density
+
+
+@lean
+def _log_parts(innovation: float, scale: float, deviation: float) -> Any:
+    """The logarithms of both parts of the posterior, up to a common factor."""
     shift = deviation / scale
     below = -innovation / scale + _log_normal(innovation / deviation - shift)
     above = innovation / scale + _log_normal(-innovation / deviation - shift)
-    odds = below - above
-    most = max(below, above)
-    density = 0.5 * shift * shift - np.log(2.0 * scale) + most + np.log1p(np.exp(-abs(odds)))
-    return variance / scale * np.tanh(0.5 * odds), density
+    return below, above

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.compiled import kernel
-from tidegate.structures.kernels.hearing import effective_noise, heard
+from tidegate.structures.kernels.hearing import effective_noise, heard, heard_with_density
 from tidegate.structures.kernels.smoothing import Rings
 from tidegate.structures.kernels.state_space import (
     LEAD,
@@ -79,7 +79,7 @@ def likelihood(
             own = state[j]
             innovation = measured[row, j] - inner_product(work, own)
             if laplace:
-                mean, density = heard(innovation, variance, noise[row])
+                mean, density = heard_with_density(innovation, variance, noise[row])
                 correction = mean / variance
             else:
                 density = -0.5 * (np.log(6.283185307179586 * total) + innovation * innovation / total)
@@ -167,7 +167,7 @@ def replay(
                 values[j] = measured[row, j] - values[j]
                 if laplace:
                     c = kind[j]
-                    mean, _ = heard(values[j], variances[c], noise[row])
+                    mean = heard(values[j], variances[c], noise[row])
                     values[j] = mean * totals[c] / variances[c]
             if keep and steps[row] >= oldest:
                 at = steps[row] % keep

@@ -21,6 +21,7 @@ from tidegate.structures.kernels.state_space import (
 )
 
 WIDER = 1.07  # by so much intervals of smoothed values are wider: these rest on the model more than others do
+TOGETHER = 128  # columns, at most, that are smoothed together
 HARDLY = 1e-5  # relative changes of a variance from step to step that intervals do not notice
 
 
@@ -48,96 +49,184 @@ def smooth(
 ) -> None:
     """Smoothed values of the `length` oldest of the kept steps, from all of them up to `last`, backwards.
 
-    r and N are the weighted sums of later innovations, and their variance (Durbin and Koopman, section 4.4). N moves
-    only when it meets a measurement; in between, what it is asked about moves to it. While there are few measurements
-    N is kept as vectors v, one for each, with N = Σ v·v'. `settled` (length × classes) has the variances of a stream
-    that is measured at every step with a covariance that hardly changes; 0 for unknown.
+    r and N are the weighted sums of later innovations, and their variance (Durbin and Koopman, section 4.4). N is that
+    of a class, r that of a column. `settled` (length × classes) has the variances of a stream that is measured at every
+    step with a covariance that hardly changes; 0 for unknown.
     """
-    kept_spread, kept_variance, kept_total, kept_innovation, kept_value = Rings(*rings)
-    columns = kind.size
-    keep = kept_spread.shape[0]
-    classes = parameters.shape[0]
-    states = kept_spread.shape[2]
+    rings = Rings(*rings)
+    keep, classes, states = rings.spread.shape
+    seen = np.zeros((keep, states))  # how the value of each step, backwards, is made of its states
+    for back in range(keep):
+        seen[back, 0], seen[back, 1], seen[back, 2], seen[back, 3] = 1.0, 1.0, 1.0, -1.0
+        _turn_back(once, last - back, back == 0, seen[max(back - 1, 0), LEAD:], seen[back, LEAD:])
+    _smooth_variances(last, length, parameters, rings, seen, settled, variances)
+    if classes == kind.size:
+        r = np.zeros(states)
+        for j in range(kind.size):
+            _smooth_column(last, length, parameters[kind[j]], rings, seen, kind[j], j, r, values)
+    else:
+        by_class = np.argsort(kind, kind="mergesort")
+        many = np.zeros((states, TOGETHER))
+        sums, correction = np.zeros((4, TOGETHER)), np.zeros(TOGETHER)
+        begin = 0
+        while begin < by_class.size:
+            c, end = kind[by_class[begin]], begin
+            while end < min(by_class.size, begin + TOGETHER) and kind[by_class[end]] == c:
+                end += 1
+            own = by_class[begin:end]
+            _smooth_columns(last, length, parameters[c], rings, seen, c, own, many, sums, correction, values)
+            begin = end
+
+
+@kernel
+def _smooth_variances(
+    last: int, length: int, parameters: Any, rings: Any, seen: Any, settled: Any, variances: Any
+) -> None:
+    """The variances of classes.
+
+    N moves only when it meets a measurement; in between, what it is asked about moves to it. While there are few
+    measurements N is kept as vectors v, one for each, with N = Σ v·v'.
+    """
+    kept_spread, kept_variance, kept_total = rings.spread, rings.variance, rings.total
+    keep, classes, states = kept_spread.shape
     count = 0
     for at in range(keep):
         count += kept_total[at, 0] > 0.0
     few = count <= states // 2
-    r, N = np.zeros((columns, states)), np.zeros((classes, count if few else states, states))
+    still = settled.shape[0] == length and _is_still(kept_variance, kept_total)
+    if still and settled[0, 0] > 0.0:
+        variances[:] = settled
+        return
+    N = np.zeros((classes, count if few else states, states))
     product, moved = np.zeros(states), np.zeros(states)
     met = 0  # measurements so far
-    still = settled.shape[0] == length and _is_still(kept_variance, kept_total)
-    known = still and settled[0, 0] > 0.0
-    seen = np.zeros(states)  # how the value of a step is made of its states
-    seen[0], seen[1], seen[2], seen[3] = 1.0, 1.0, 1.0, -1.0
     ahead = 0  # steps from here to where N is
     for back in range(keep):
-        step = last - back
-        at = step % keep
+        at = (last - back) % keep
         spread, total = kept_spread[at], kept_total[at]
         measured = total[0] > 0.0
         asked = back >= keep - length
         out = keep - 1 - back
-        if back > 0:
-            ahead += 1
-            for j in range(columns):
-                c = kind[j]
-                r[j, 1] *= parameters[c, ROUGH_MEMORY]
-                r[j, 2] *= parameters[c, RISING_MEMORY]
-                r[j, 3] *= parameters[c, FALLING_MEMORY]
-        _turn_back(once, step, back == 0, seen[LEAD:])
-        if measured:
-            for j in range(columns):
-                c, own = kind[j], r[j]
-                correction = (kept_innovation[at, j] - inner_product(spread[c], own)) / total[c]
+        ahead += back > 0
+        if not (measured or asked):
+            continue
+        for c in range(classes):
+            rough = parameters[c, ROUGH_MEMORY] ** ahead
+            rising, falling = parameters[c, RISING_MEMORY] ** ahead, parameters[c, FALLING_MEMORY] ** ahead
+            if measured and few:
+                before = _add_vector(N[c], met, rough, rising, falling, spread[c], total[c], seen[back])
+            elif measured:
+                fade(N[c], rough, rising, falling)
+                before = _add_measurement(N[c], spread[c], total[c], seen[back], product)
+            else:
                 for i in range(states):
-                    own[i] += seen[i] * correction
-        if not known and (measured or asked):
-            for c in range(classes):
-                rough = parameters[c, ROUGH_MEMORY] ** ahead
-                rising, falling = (
-                    parameters[c, RISING_MEMORY] ** ahead,
-                    parameters[c, FALLING_MEMORY] ** ahead,
-                )
-                if measured and few:
-                    before = _add_vector(N[c], met, rough, rising, falling, spread[c], total[c], seen)
-                elif measured:
-                    fade(N[c], rough, rising, falling)
-                    before = _add_measurement(N[c], spread[c], total[c], seen, product)
-                else:
-                    for i in range(states):
-                        moved[i] = spread[c, i]
-                    moved[1] *= rough
-                    moved[2] *= rising
-                    moved[3] *= falling
-                    before = _quadratic(N[c], met if few else -1, moved, product)
-                if asked:
-                    quadratic = before
-                    if measured:  # h'·spread is the variance
-                        share = kept_variance[at, c] / total[c]
-                        quadratic = before * (1.0 - share) ** 2 + share * kept_variance[at, c]
-                    variances[out, c] = max(kept_variance[at, c] - quadratic, 0.0) + parameters[c, UNSEEN]
-                    if still:
-                        settled[out, c] = variances[out, c]
+                    moved[i] = spread[c, i]
+                moved[1] *= rough
+                moved[2] *= rising
+                moved[3] *= falling
+                before = _quadratic(N[c], met if few else -1, moved, product)
+            if asked:
+                quadratic = before
+                if measured:  # h'·spread is the variance
+                    share = kept_variance[at, c] / total[c]
+                    quadratic = before * (1.0 - share) ** 2 + share * kept_variance[at, c]
+                variances[out, c] = max(kept_variance[at, c] - quadratic, 0.0) + parameters[c, UNSEEN]
+                if still:
+                    settled[out, c] = variances[out, c]
         if measured:
             ahead = 0
             met += 1
-        if asked:
-            if known:
-                for c in range(classes):
-                    variances[out, c] = settled[out, c]
-            for j in range(columns):
-                values[out, j] = kept_value[at, j] + inner_product(spread[kind[j]], r[j])
 
 
 @lean
-def _turn_back(once: Any, step: int, anew: bool, phase: Any) -> None:
+def _smooth_column(
+    last: int, length: int, parameters: Any, rings: Any, seen: Any, c: int, j: int, r: Any, values: Any
+) -> None:
+    """The values of a column."""
+    keep = seen.shape[0]
+    r[:] = 0.0
+    for back in range(keep):
+        at = (last - back) % keep
+        spread, total = rings.spread[at, c], rings.total[at, c]
+        if back > 0:
+            r[1] *= parameters[ROUGH_MEMORY]
+            r[2] *= parameters[RISING_MEMORY]
+            r[3] *= parameters[FALLING_MEMORY]
+        if total > 0.0:
+            correction = (rings.innovation[at, j] - inner_product(spread, r)) / total
+            for i in range(r.size):
+                r[i] += seen[back, i] * correction
+        if back >= keep - length:
+            values[keep - 1 - back, j] = rings.value[at, j] + inner_product(spread, r)
+
+
+@lean
+def _smooth_columns(
+    last: int,
+    length: int,
+    parameters: Any,
+    rings: Any,
+    seen: Any,
+    c: int,
+    own: Any,
+    r: Any,
+    sums: Any,
+    correction: Any,
+    values: Any,
+) -> None:
+    """The values of some columns of a class: the same, with inner loops over columns."""
+    keep, states = seen.shape
+    count = own.size
+    for i in range(states):
+        for j in range(count):
+            r[i, j] = 0.0
+    for back in range(keep):
+        at = (last - back) % keep
+        spread, total = rings.spread[at, c], rings.total[at, c]
+        if back > 0:
+            for i, memory in ((1, ROUGH_MEMORY), (2, RISING_MEMORY), (3, FALLING_MEMORY)):
+                row, factor = r[i], parameters[memory]
+                for j in range(count):
+                    row[j] *= factor
+        if total > 0.0:
+            _inner_products(spread, r, count, sums)
+            for j in range(count):
+                correction[j] = (rings.innovation[at, own[j]] - sums[0, j]) / total
+            for i in range(states):
+                row, factor = r[i], seen[back, i]
+                for j in range(count):
+                    row[j] += factor * correction[j]
+        if back >= keep - length:
+            _inner_products(spread, r, count, sums)
+            out, expected = values[keep - 1 - back], rings.value[at]
+            for j in range(count):
+                out[own[j]] = expected[own[j]] + sums[0, j]
+
+
+@lean
+def _inner_products(one: Any, others: Any, count: int, sums: Any) -> None:
+    """`inner_product` of a vector and each of several columns: added up in the same order, and left in sums[0]."""
+    for lane in range(4):
+        for j in range(count):
+            sums[lane, j] = 0.0
+    for i in range(one.size):
+        lane, row, factor = sums[i % 4], others[i], one[i]
+        for j in range(count):
+            lane[j] += factor * row[j]
+    a, b, c, d = sums[0], sums[1], sums[2], sums[3]
+    for j in range(count):
+        a[j] = (a[j] + b[j]) + (c[j] + d[j])
+
+
+@lean
+def _turn_back(once: Any, step: int, anew: bool, after: Any, phase: Any) -> None:
     """The phase of a step from that of the step after it; now and then from nothing."""
     if anew or step % REFRESHED == 0:
         phase_at(once, step, phase)
         return
     harmonics = once.shape[1]
     for i in range(harmonics):
-        cosine, sine = phase[i], phase[harmonics + i]
+        cosine, sine = after[i], after[harmonics + i]
         phase[i] = cosine * once[0, i] + sine * once[1, i]
         phase[harmonics + i] = sine * once[0, i] - cosine * once[1, i]
 

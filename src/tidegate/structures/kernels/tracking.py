@@ -203,8 +203,7 @@ def take_in(book: Any, step: int, season: Any, noise: float, measured: Any, room
         before[j] = values[j]
         values[j] = innovation
         if laplace:
-            mean, _ = heard(innovation, variance[c], noise)
-            values[j] = mean * total[c] / variance[c]
+            values[j] = heard(innovation, variance[c], noise) * total[c] / variance[c]
     if keep:
         at = step % keep
         for c in range(parameters.shape[0]):
