@@ -120,9 +120,8 @@ class History:
 
     def state(self) -> dict[str, Any]:
         """All that is kept, as numbers and arrays: released data only."""
-        sets = [self._sets.listing(int(root)) for root in self._memory[:, loop.ROOT]]
         memory = self._memory.copy()
-        memory[:, loop.ROOT] = [len(keys) for keys, _ in sets]
+        sets, memory[:, loop.ROOT] = self._sets.listings(self._memory[:, loop.ROOT])
         return {
             "step": self.step,
             "begun": self._begun,
@@ -130,7 +129,7 @@ class History:
             "ring_values": self._ring_values.copy(),
             "memory": memory,
             "sums": self._sums.copy(),
-            "sets": np.concatenate([np.stack(listed) for listed in sets], axis=1),
+            "sets": sets.copy(),  # a view would keep room for more
         }
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -45,9 +45,14 @@ class OrderedSets:
             root = int(tree.insert(self.nodes, self.pool, self.path, root, key, count))
         return root
 
+    def listings(self, roots: Integers) -> tuple[Integers, Integers]:
+        """Keys and counts of several sets, one behind the other (2 × keys; of each set ascending), and the sizes."""
+        listed = np.empty((2, int(self.pool[tree.USED])), dtype=np.int64)  # as if they were all sets
+        sizes = np.empty(len(roots), dtype=np.int64)
+        found = tree.listings(self.nodes, self.path, np.ascontiguousarray(roots), listed[0], listed[1], sizes)
+        return listed[:, :found], sizes
+
     def listing(self, root: int) -> tuple[Integers, Integers]:
         """The keys of a set in ascending order, and their counts."""
-        used = int(self.pool[tree.USED])
-        keys, counts = np.zeros(used, dtype=np.int64), np.zeros(used, dtype=np.int64)
-        found = int(tree.listing(self.nodes, self.path, root, keys, counts))
-        return keys[:found].copy(), counts[:found].copy()  # a view would keep room for all sets
+        (keys, counts), _ = self.listings(np.array([root]))
+        return keys.copy(), counts.copy()  # a view would keep room for all sets

@@ -187,6 +187,16 @@ def listing(nodes: Any, path: Any, root: int, keys: Any, counts: Any) -> int:
 
 
 @lean
+def listings(nodes: Any, path: Any, roots: Any, keys: Any, counts: Any, sizes: Any) -> int:
+    """The same for several sets, one behind the other, with the size of each; returns how many keys there are."""
+    found = 0
+    for at in range(roots.size):
+        sizes[at] = listing(nodes, path, roots[at], keys[found:], counts[found:])
+        found += sizes[at]
+    return found
+
+
+@lean
 def median(nodes: Any, root: int) -> float:
     """The middle of a set by weight; halfway between the two middle keys where there are two."""
     weight = nodes[root, WEIGHT]
