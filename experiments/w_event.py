@@ -261,7 +261,7 @@ def _measure_examples(setting: Setting) -> list[Row]:
     with zero_noise():
         for name, kind in zip(SPENT, (BudgetDistribution, BudgetAbsorption), strict=True):
             mechanism = kind(WEvent(epsilon="1", window=3), noise="laplace")
-            session, tests = Session(mechanism), mechanism.shares[1]
+            session, tests = Session(mechanism), mechanism.unit_split[1]
             for step, value in enumerate(VALUES, 1):
                 release = session.push([value])
                 spent = str(Fraction((release.units - tests) * release.unit))

@@ -138,7 +138,7 @@ class ShiftedAbsorption(Printed, BudgetAbsorption):
     """Tests have ε/d each, and the pool is not reduced by what they spend: it takes all of ε."""
 
     @property
-    def separate_shares(self) -> tuple[int, int, int]:
+    def separate_unit_split(self) -> tuple[int, int, int]:
         """Too large a pool."""
         w, d = self.window, self.columns
         return d * w, w, d * w
@@ -148,9 +148,9 @@ class ShiftedDistribution(Printed, BudgetDistribution):
     """Tests have ε/d each, and the pool is not reduced by what they spend: it takes all of ε."""
 
     @property
-    def separate_shares(self) -> tuple[int, int, int]:
+    def separate_unit_split(self) -> tuple[int, int, int]:
         """Too large a pool."""
-        total, test, _ = super().separate_shares
+        total, test, _ = super().separate_unit_split
         return total, test, total
 
 

@@ -109,7 +109,7 @@ def test_no_window_is_over_budget_whatever_the_intruder_does(
                     pan_private.arrive(mechanism, state, columns - 1, 1, noise)
                 out = mechanism.advance(state, np.zeros((1, columns), dtype=np.int64), at + 1, noise)
                 seen = int(out.status[0]) == int(Status.FRESH)
-                known.append(mechanism.shares[1] + (offered if seen else 0))
+                known.append(mechanism.unit_split[1] + (offered if seen else 0))
                 hidden.append(0 if seen or form == "announced" else offered)
         for first in range(len(known)):
             extra = max(hidden[first : first + w], default=0)

@@ -38,7 +38,7 @@ def spent(session):
 def published(run, values):
     """What each step spent on its publication, in units of ε."""
     mechanism = run._queries[0].mechanism
-    total, tests, _ = mechanism.shares
+    total, tests, _ = mechanism.unit_split
     return [Fraction(run.push([value]).units - tests, total) for value in values]
 
 
@@ -69,7 +69,7 @@ def reference(mechanism, rows):
     """SOUNDNESS.md's formulas in fractions, one step after the other, with noise from the same addresses."""
     epsilon, w = mechanism.policy.budget.total, mechanism.window
     delta, (steps, columns) = mechanism.sensitivity, rows.shape
-    total, test, pool = mechanism.shares
+    total, test, pool = mechanism.unit_split
     unit = epsilon / total
     last, spends, latest, taken = np.zeros(columns, dtype=np.int64), [Fraction(0)] * steps, 0, 1
     group_of = mechanism.initial_groups() if mechanism.group_count > 1 else np.zeros(columns)
@@ -90,7 +90,7 @@ def reference(mechanism, rows):
                 if score > len(chosen) * Fraction(delta) / spend:
                     fresh.extend(chosen)
         if fresh:
-            width = publication_scale(mechanism.whole_scale, int(spend / unit))
+            width = publication_scale(mechanism.unit_scale, int(spend / unit))
             cells = laplace(current(), "publication", step, width, (columns,))
             last[fresh] = row[fresh] + cells[fresh]
             spends[step - 1], latest = spend, step
@@ -103,7 +103,7 @@ def reference(mechanism, rows):
 
 def noise_of_tests(mechanism, steps):
     """The noise of the dissimilarities of each step, one step after the other, and the units that it is charged."""
-    (total, test, _), groups, sharing = mechanism.shares, mechanism.group_count, mechanism.sharing
+    (total, test, _), groups, sharing = mechanism.unit_split, mechanism.group_count, mechanism.sharing
     scale = loop_scale(mechanism.sensitivity * total / (max(test, 1) * mechanism.policy.budget.total))
     state = sharing.law.start() if sharing else None
     for step in range(1, steps + 1):
@@ -175,7 +175,7 @@ def test_no_sequence_of_decisions_overspends(w):
     """All publish-or-skip sequences of 11 steps: the rule is that of the paper, and no window overspends its pool."""
     for kind in (Absorption, Distribution):
         mechanism = kind(tg.WEvent(epsilon="1", window=w), noise="laplace")
-        pool, worst = mechanism.shares[2], 0
+        pool, worst = mechanism.unit_split[2], 0
         for decisions in itertools.product((False, True), repeat=11):
             state, spends, latest, taken = mechanism.begin_one(1), [], 0, 1
             for step, publishes in enumerate(decisions, 1):
@@ -217,7 +217,7 @@ def test_no_window_is_over_budget(w, columns, groups, epsilon, adjacency, kind, 
         assert sum(spent[first : first + w]) <= policy.budget.total
     # the loss of a publication is Δ/scale, recomputed from the published scale alone
     delta = policy.step_sensitivity(columns)
-    tests = mechanism.shares[1] * releases.unit
+    tests = mechanism.unit_split[1] * releases.unit
     for release in releases:
         if release.status in (Status.FRESH, Status.PARTIAL):
             assert delta / Fraction(release.scale) + tests <= release.spent
@@ -253,9 +253,9 @@ def test_a_dissimilarity_of_ones_own(kind):
 def test_shifting_moves_budget_to_publications():
     """With d > 2w the test costs ε/d a step, and the pool grows from ε/2 to ε(1 − w/d)."""
     policy = tg.WEvent(epsilon="1", window=10)
-    total, test, pool = BudgetAbsorption(policy, columns=100, shift=True).shares
+    total, test, pool = BudgetAbsorption(policy, columns=100, shift=True).unit_split
     assert (Fraction(test, total), Fraction(pool, total)) == (Fraction(1, 100), Fraction(9, 10))
-    total, test, pool = BudgetDistribution(policy, columns=100, shift=True).shares
+    total, test, pool = BudgetDistribution(policy, columns=100, shift=True).unit_split
     assert (Fraction(test, total), Fraction(pool, total)) == (Fraction(1, 100), Fraction(9, 10))
     with pytest.raises(InvalidParameter, match="leave it out"):
         BudgetAbsorption(policy, columns=20, shift=True)
@@ -347,7 +347,7 @@ def test_replaced_units_may_change_their_group(kind):
     parts = [part for _, part in mechanism.parts]
     assert [part.sensitivity for part in parts] == [2, 2]
     assert {part.score_scale for part in parts} == {mechanism.score_scale} == {4.0}  # 2wΔ/ε, Δ = 2
-    assert {part.whole_scale for part in parts} == {mechanism.whole_scale} == {2.0 * mechanism.units}
+    assert {part.unit_scale for part in parts} == {mechanism.unit_scale} == {2.0 * mechanism.units}
 
 
 class Interrupted(FixedEntropy):
@@ -393,7 +393,7 @@ def test_wide_streams_need_few_vectors(kind):
 def test_tests_cost_their_part_together(kind, options):
     """All tests of a window cost what they cost apart, publications have the rest, and the law is that of the scores."""
     mechanism = kind(tg.WEvent(epsilon="2", window=12), **options)
-    total, test, pool = mechanism.shares
+    total, test, pool = mechanism.unit_split
     part = Fraction(12, 60) if options.get("shift") else Fraction(1, 2)
     assert (test, mechanism.measuring_part, Fraction(pool, total)) == (0, part, 1 - part)
     assert mechanism.sharing.group_part * mechanism.sharing.units == part

@@ -86,7 +86,7 @@ def reference(mechanism, rows, source):
     steps, columns = rows.shape
     window, units = mechanism.policy.window or steps, mechanism.units
     pid, groups, filter_ = mechanism.adaptive, mechanism.grouping, mechanism.filter
-    whole = mechanism.whole_scale(units)
+    whole = mechanism.unit_scale(units)
     x, variance, noise_before, z_before = np.zeros(columns), None, None, None
     squares, gaps = np.zeros(columns), np.zeros(columns)
     history, errors, spent, last, count, due = [], [], [0] * (steps + 1), 0, 0, 1

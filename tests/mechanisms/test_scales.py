@@ -249,7 +249,7 @@ def of_publishing(m, part=None):
     if m.pan_private == "single":
         absorbs = type(m).__name__ == "BudgetAbsorption"
         pool, kept = (Fraction(1, 4), Fraction(1, 4)) if absorbs else (Fraction(1, 3), Fraction(1, 6))
-    published = pool * used.units * once(change, used.whole_scale, m.policy)
+    published = pool * used.units * once(change, used.unit_scale, m.policy)
     return tests + published + kept * m.policy.epsilon
 
 
@@ -801,7 +801,7 @@ def test_tests_publications_and_intruders_have_all_units_together(name):
     """What w tests, the publications of a window and an intruder may spend is the whole budget, to the last unit."""
     kinds = set()
     for m in configurations(name):
-        total, test, pool = m.separate_shares
+        total, test, pool = m.separate_unit_split
         kept = m.reserve if m.pan_private else 0
         assert steps(m.policy) * (test + kept) + pool == total, repr(m)
         kinds.add((m.shift, m.pan_private))

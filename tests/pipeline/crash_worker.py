@@ -69,7 +69,7 @@ POINTS = {
     "between commit and receipt": (Pipeline, "_note_receipts", True),
     "between receipt and sink": (Pipeline, "_note_receipts", False),
     "between sink and checkpoint": (delivery.SinkState, "confirm", False),
-    "after the checkpoint": (side_tables.Spool, "checkpoint", False),
+    "after the checkpoint": (side_tables.SideTables, "checkpoint", False),
 }
 
 

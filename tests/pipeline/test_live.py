@@ -35,7 +35,7 @@ from tidegate.ingest import Columns, Intake, Query, Schema, Steps, open_source
 from tidegate.mechanisms import Uniform
 from tidegate.pipeline.clock_check import ClockRefused
 from tidegate.pipeline.errors import LogBusy
-from tidegate.pipeline.side_tables import Spool
+from tidegate.pipeline.side_tables import SideTables
 from waiting import until
 
 HOUR = 3600
@@ -422,7 +422,7 @@ def test_what_could_not_be_stored_is_not_counted(tmp_path: Path, monkeypatch: py
     live = stream(tmp_path / "a.ledger", now)
     live.add(60, "u1", "hall")
     with monkeypatch.context() as broken:
-        broken.setattr(Spool, "keep", lambda *_: (_ for _ in ()).throw(OSError("disk")))
+        broken.setattr(SideTables, "keep", lambda *_: (_ for _ in ()).throw(OSError("disk")))
         with pytest.raises(OSError, match="disk"):
             live.add(60, "u2", "hall")
     with pytest.raises(SessionClosed, match="open it again"):

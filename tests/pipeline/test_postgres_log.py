@@ -95,30 +95,34 @@ def test_an_overtaken_worker_writes_nothing_beside_the_log(
         (name,) = old.readers
         release(there, blocks=2)  # another worker, which continues
         with open_pipeline(there, sink=False) as new:
-            new.spool.keep([(50, b"row")], None)
-            new.spool.put_occurrences(name, 50, [(50, b"record")])
-        kept = lambda: list(old.spool.entries()), lambda: old.spool.gaps(name, 1, 20, 2), old.spool.sinks
+            new.side_tables.keep([(50, b"row")], None)
+            new.side_tables.put_occurrences(name, 50, [(50, b"record")])
+        kept = (
+            lambda: list(old.side_tables.entries()),
+            lambda: old.side_tables.gaps(name, 1, 20, 2),
+            old.side_tables.sinks,
+        )
         before = [repr(found()) for found in kept]
         for write in (
-            lambda: old.spool.put_gaps(name, 1, None),
-            lambda: old.spool.put_occurrences(name, 1, []),
-            lambda: old.spool.forget_occurrences(name, 100),
-            lambda: old.spool.keep_occurrences(()),
-            lambda: old.spool.keep([(9, b"other row")], None),
-            lambda: old.spool.exchange([(9, b"other row")]),
-            lambda: old.spool.forget(100),
-            lambda: old.spool.put_note("begin", 7),
-            lambda: old.spool.checkpoint({"sink": (1, {})}, {}),
+            lambda: old.side_tables.put_gaps(name, 1, None),
+            lambda: old.side_tables.put_occurrences(name, 1, []),
+            lambda: old.side_tables.forget_occurrences(name, 100),
+            lambda: old.side_tables.remove_ended_queries(()),
+            lambda: old.side_tables.keep([(9, b"other row")], None),
+            lambda: old.side_tables.replace_all([(9, b"other row")]),
+            lambda: old.side_tables.forget(100),
+            lambda: old.side_tables.put_note("begin", 7),
+            lambda: old.side_tables.checkpoint({"sink": (1, {})}, {}),
         ):
             with pytest.raises(Fenced):
                 write()
         assert [repr(found()) for found in kept] == before
         assert before[0] == "[(50, b'row')]"
-        assert old.spool.occurrences(name, 1, 100) == [b"record"]
+        assert old.side_tables.occurrences(name, 1, 100) == [b"record"]
     with open_pipeline(there, sink=False) as new:
         monkeypatch.setattr(side_tables, "HOLD_HEAD", side_tables.HOLD_HEAD.replace("10s", "200ms"))
         stopped, step = ExitStack(), new.step
-        stopped.enter_context(new.spool._writing())
+        stopped.enter_context(new.side_tables._writing())
         monkeypatch.undo()
         release(queries, blocks=1)  # waits until the server has ended the transaction
         with pytest.raises(ServerAway):

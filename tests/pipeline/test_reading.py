@@ -54,7 +54,7 @@ def test_chunks_after_a_number_are_those_from_the_beginning(tmp_path: Path) -> N
     with open_pipeline(queries) as pipeline:
         for name, read in pipeline.released.items():
             every = joined(read.chunks(), read.mechanism.outputs)
-            assert pipeline.spool.last_mark(read.scope.number) >= 30, name
+            assert pipeline.side_tables.last_mark(read.scope.number) >= 30, name
             for after in range(read.number):
                 found = joined(read.chunks(after), read.mechanism.outputs)
                 assert found.first == after + 1

@@ -70,7 +70,7 @@ def drive(config: Config, world: World, messages: int) -> Intake:
         stream.drive(intake)
         stream.finish()
         intake.close()
-        assert list(stream.spool.entries()) == []
+        assert list(stream.side_tables.entries()) == []
     return intake
 
 
@@ -226,7 +226,7 @@ def test_what_is_kept_is_private_and_gone_with_its_step(broker: Any, tmp_path: P
         threading.Thread(target=stop, daemon=True).start()
         stream.drive(intake)
         intake.close()
-        assert len(list(stream.spool.entries())) >= 1
+        assert len(list(stream.side_tables.entries())) >= 1
         modes = {path.stat().st_mode & 0o777 for path in tmp_path.glob("tidegate.ledger*")}
         assert modes == {0o600}
     drive(config, world, 0)

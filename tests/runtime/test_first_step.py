@@ -180,7 +180,7 @@ def drive(queries: Queries, second: float, *, end: str, until: int = 0) -> None:
     except Killed:
         for _, state in streams.states:
             state.close()
-        streams.spool.close()
+        streams.side_tables.close()
         streams.log.close()
         assert streams._lock is not None
         streams._lock.release()  # as the kernel does it

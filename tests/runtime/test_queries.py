@@ -363,10 +363,10 @@ def test_records_of_an_open_step_are_never_counted_by_another_query(tmp_path: Pa
 
     def entries() -> int:
         with open_pipeline(read_queries(tmp_path / "tidegate.toml")) as pipeline:
-            return len(list(pipeline.spool.entries()))
+            return len(list(pipeline.side_tables.entries()))
 
     with open_pipeline(queries) as pipeline:
-        pipeline.spool.keep(list(packed(kept, np.full(len(kept), 21))), None)
+        pipeline.side_tables.keep(list(packed(kept, np.full(len(kept), 21))), None)
     count = entries()
     assert count > 0
     amended(tmp_path, ('epsilon = "1"', 'epsilon = "1/2"'))

@@ -269,8 +269,8 @@ def test_a_file_of_the_newest_releases_replaces_its_own_only(tmp_path: Path) -> 
     release(config)
     assert file.read_bytes() == whole
     with open_one(config) as pipeline:  # as if killed before it was noted
-        known = pipeline.spool.sinks()
-        pipeline.spool.checkpoint({key: (0, position) for key, (_, position) in known.items()}, None)
+        known = pipeline.side_tables.sinks()
+        pipeline.side_tables.checkpoint({key: (0, position) for key, (_, position) in known.items()}, None)
     release(config)
     assert file.read_bytes() == whole
     file.write_bytes(whole + b"mine\n")

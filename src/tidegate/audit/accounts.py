@@ -220,7 +220,7 @@ def _intruded(mechanism: Any, stream: npt.NDArray[np.int64]) -> Problem | None:
     for step, row in enumerate(stream, 1):
         pan_private.open_step(mechanism, state, step, noise)
         amount = int(state.numbers[pan_private.AMOUNT])
-        offered = change * amount / mechanism.whole_scale if amount > 0 else 0.0
+        offered = change * amount / mechanism.unit_scale if amount > 0 else 0.0
         output = mechanism.advance(state, row[np.newaxis].copy(), step, noise)
         fresh = output.status[0] == Status.FRESH
         losses.append(change / mechanism.score_scale + (offered if fresh else 0.0))

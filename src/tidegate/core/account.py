@@ -29,10 +29,10 @@ LARGEST_STEP = 2**53  # so that steps, and spans that are planned ahead, stay wi
 class After(NamedTuple):
     """The account after charges that fit. Nobody changes these dictionaries."""
 
-    total: int  # units of the steps of the last window
+    total: int  # units of the steps in the window that ends at the last step
     live: dict[tuple[int, int], Span]  # spans that may meet a later window, by law and ordinal
     ordinals: dict[int, int]
-    ended: int  # units of spans that meet the last window and no later one
+    ended_units: int  # units of spans that meet that window and no later one
 
 
 class Checked(NamedTuple):
@@ -43,18 +43,18 @@ class Checked(NamedTuple):
 
 
 @lean
-def first_refused(ring: Any, at: int, total: int, units: Any, allowed: Any) -> Any:
-    """Returns the index of the first step whose window is overspent, or −1, and the units of the last window's steps.
+def first_refused(ring: Any, oldest: int, total: int, units: Any, allowed: Any) -> Any:
+    """Returns (index, total): the first step whose window is overspent, or −1; and what the window's steps have spent.
 
-    `ring` holds the units of the last w steps, the oldest at `at`; `allowed` is what the steps of the window that ends at
-    each step may have spent. If `allowed` has one number, it holds for all steps. An empty ring means that the window
-    is endless.
+    `total` is that of the window that ends there, or at the last step. `ring` holds the units of the last w steps, the
+    oldest at `oldest`; `allowed` is what the steps of the window that ends at each step may have spent. If `allowed` has
+    one number, it holds for all steps. An empty ring means that the window is endless.
     """
     window = ring.size
     for index in range(units.size):
         leaving = 0
         if window > 0:
-            leaving = ring[(at + index) % window] if index < window else units[index - window]
+            leaving = ring[(oldest + index) % window] if index < window else units[index - window]
         total += units[index] - leaving
         if total > allowed[index if allowed.size > 1 else 0]:
             return index, total
@@ -69,7 +69,7 @@ class Account:
     limit
         Units that a window may spend.
     window
-        Its steps; None: everything ever charged adds up.
+        How many steps a window has; None: it is endless, and all charges add up.
     horizon
         The last step that may be charged; None: there is none.
 
@@ -91,16 +91,16 @@ class Account:
         self.horizon = horizon
         self._last_step = LARGEST_STEP if horizon is None else min(horizon, LARGEST_STEP)
         self.step = 0  # the last step that was charged or passed over
-        self.ahead = 0  # units that events have charged to the next step
+        self.event_units = 0  # units that events have charged to the next step
         self.total = 0
         self.live: dict[tuple[int, int], Span] = {}
         self.ordinals: dict[int, int] = {}  # of each law: the largest ordinal that was ever charged
-        self.ended = 0
+        self.ended_units = 0
         self._ring: Integers = np.zeros(self.window or 0, dtype=np.int64)
-        self._at = 0  # where the oldest step of the window stands
+        self._oldest = 0  # where the oldest step of the window is in the ring
 
     def check(self, charges: Charges) -> Checked:
-        """Judge charges; they begin after the last step, and steps in between cost nothing."""
+        """Judge charges. Their first step must come after `self.step`; steps passed over cost nothing."""
         first, units, rows = charges
         if units.dtype != np.int64 or units.ndim != 1 or rows.dtype != np.int64:
             raise AccountRefused("charges are whole numbers, one for each step.")
@@ -111,17 +111,17 @@ class Account:
             return Checked(charges, self.check_next(int(units[0]), spans))
         if charges.last > self._last_step:
             raise AccountRefused.horizon(charges.last, self._last_step)
-        ring, at, total = self._moved_to(first)
+        ring, oldest, total = self._moved_to(first)
         live, ordinals = self._with_spans(first, charges.last, spans) if spans else (self.live, self.ordinals)
         units = self._with_events(charges)
         if units.size and (int(charges.units.min()) < 0 or int(units.max()) > self.limit):
             raise AccountRefused("a step was charged less than nothing or more than a whole window.")
         allowed = self._allowed(charges, live)
-        refused, total = first_refused(ring, at, total, units, allowed)
+        refused, total = first_refused(ring, oldest, total, units, allowed)
         if refused >= 0:
             raise self._overspent(charges, live, charges.first + refused)
         kept = {key: span for key, span in live.items() if self._meets(span, charges.last + 1)}
-        return Checked(charges, After(int(total), kept, ordinals, self._ended(live, charges.last)))
+        return Checked(charges, After(int(total), kept, ordinals, self._units_ending_at(live, charges.last)))
 
     def check_next(self, units: int, spans: Sequence[Span] = ()) -> After:
         """`check` of the next step alone, with plain numbers: a kernel would take longer to be called."""
@@ -130,12 +130,12 @@ class Account:
             raise AccountRefused.horizon(step, self._last_step)
         if spans:
             live, ordinals = self._with_spans(step, step, spans)
-        charged, allowed, ends, ended = units + self.ahead, self.limit, False, 0
+        charged, allowed, ends, ended = units + self.event_units, self.limit, False, 0
         if units < 0 or charged > allowed:
             raise AccountRefused("a step was charged less than nothing or more than a whole window.")
         total = self.total + charged
         if window is not None:
-            total -= self._ring.item(self._at)
+            total -= self._ring.item(self._oldest)
         for span in live.values():
             allowed -= span.units if window is None or span.last > step - window else 0
             ends = ends or (window is not None and span.last <= step + 1 - window)
@@ -143,18 +143,18 @@ class Account:
             rows = np.array(spans, dtype=np.int64).reshape(-1, len(Span._fields))
             raise self._overspent(Charges(step, np.array([units]), rows), live, step)
         if ends:
-            ended = self._ended(live, step)
+            ended = self._units_ending_at(live, step)
             live = {key: span for key, span in live.items() if self._meets(span, step + 1)}
         return After(total, live, ordinals, ended)
 
     def apply_next(self, units: int, after: After) -> None:
         """`apply` of the next step alone."""
         if self.window is not None:
-            self._ring[self._at] = units + self.ahead
-            self._at = (self._at + 1) % self.window
-        self.ahead = 0
+            self._ring[self._oldest] = units + self.event_units
+            self._oldest = (self._oldest + 1) % self.window
+        self.event_units = 0
         self.step += 1
-        self.total, self.live, self.ordinals, self.ended = after
+        self.total, self.live, self.ordinals, self.ended_units = after
 
     def apply(self, checked: Checked) -> None:
         """Count the charges that `check` has accepted last. Call it only after their commit."""
@@ -163,17 +163,17 @@ class Account:
             self.apply_next(int(charges.units[0]), checked.after)
             return
         units = self._with_events(charges)
-        self._ring, self._at, _ = self._moved_to(charges.first)
+        self._ring, self._oldest, _ = self._moved_to(charges.first)
         window = self._ring.size
         if window:
             kept = units[-window:]
-            start = self._at + len(units) - len(kept)
+            start = self._oldest + len(units) - len(kept)
             self._ring[(start + np.arange(len(kept))) % window] = kept
-            self._at = (self._at + len(units)) % window
+            self._oldest = (self._oldest + len(units)) % window
         if charges.last > self.step:
-            self.ahead = 0
+            self.event_units = 0
         self.step = charges.last
-        self.total, self.live, self.ordinals, self.ended = checked.after
+        self.total, self.live, self.ordinals, self.ended_units = checked.after
 
     def check_event(self, units: int) -> None:
         """Judge the cost of an event. It is charged to the next step."""
@@ -181,18 +181,18 @@ class Account:
 
     def apply_event(self, units: int) -> None:
         """Count the cost of an event, together with the next step."""
-        self.ahead += units
+        self.event_units += units
 
     def spent(self) -> int:
-        """Units that the window which ends at the last step has spent; an event belongs to the next one."""
-        return self.total + self.ended + sum(span.units for span in self.live.values())
+        """Units that the window which ends at the last step has spent; an event counts from the next step on."""
+        return self.total + self.ended_units + sum(span.units for span in self.live.values())
 
     def remaining(self) -> int:
         """Units that the window which ends at the next step has left."""
-        ring, at, total = self._moved_to(self.step + 1)
-        leaving = int(ring[at]) if ring.size else 0
+        ring, oldest, total = self._moved_to(self.step + 1)
+        leaving = int(ring[oldest]) if ring.size else 0
         spans = sum(span.units for span in self.live.values())
-        return self.limit - (total - leaving) - spans - self.ahead
+        return self.limit - (total - leaving) - spans - self.event_units
 
     def fill(self, first: int, last: int) -> Charges:
         """Charges that use up every window that ends at one of these steps; for a halt after a failure.
@@ -200,25 +200,25 @@ class Account:
         Spans that are open at the first step are extended to the last one.
         """
         count = last - first + 1
-        ring, at, total = self._moved_to(first)
+        ring, oldest, total = self._moved_to(first)
         spans = [
             span._replace(last=max(span.last, last))
             for span in self.live.values()
             if self._meets(span, first)
         ]
         rest = self.limit - sum(span.units for span in spans)
-        ahead = (
-            self.ahead if first == self.step + 1 else 0
+        events = (
+            self.event_units if first == self.step + 1 else 0
         )  # belongs to the first step; if that is passed over, it is in the ring
         units = np.zeros(count, dtype=np.int64)
         for index in range(count):
             if ring.size:
                 total -= (
-                    int(ring[(at + index) % ring.size])
+                    int(ring[(oldest + index) % ring.size])
                     if index < ring.size
-                    else int(units[index - ring.size]) + (ahead if index == ring.size else 0)
+                    else int(units[index - ring.size]) + (events if index == ring.size else 0)
                 )
-            total += 0 if index else ahead
+            total += 0 if index else events
             units[index] = max(0, rest - total)
             total += int(units[index])
         rows = np.array(spans, dtype=np.int64).reshape(-1, len(Span._fields))
@@ -241,12 +241,12 @@ class Account:
             since, low = self.step - self.window + 1, step - self.window + 1
             recent = self.recent()
             found += [
-                Held(since + at, since + at, int(recent[at]))
-                for at in np.flatnonzero(recent).tolist()
-                if since + at >= low
+                Held(since + index, since + index, int(recent[index]))
+                for index in np.flatnonzero(recent).tolist()
+                if since + index >= low
             ]
-        if self.ahead and (self.window is None or self.step + 1 > step - self.window):
-            found.append(Held(self.step + 1, self.step + 1, self.ahead))
+        if self.event_units and (self.window is None or self.step + 1 > step - self.window):
+            found.append(Held(self.step + 1, self.step + 1, self.event_units))
         return found
 
     def first_fit(self, units: int, step: int) -> int | None:
@@ -255,46 +255,48 @@ class Account:
 
     def recent(self) -> Integers:
         """The units of the last w steps, the oldest first."""
-        return np.roll(self._ring, -self._at)
+        return np.roll(self._ring, -self._oldest)
 
     def describe(self) -> dict[str, Any]:
         """The public numbers of the account."""
         return {"units": self.limit, "window": self.window, "horizon": self.horizon}
 
-    def standing(self) -> Checked:
+    def unchanged(self) -> Checked:
         """The account as it is, for a commit that charges nothing."""
         none = Charges(self.step + 1, np.zeros(0, dtype=np.int64))
-        return Checked(none, After(self.total, self.live, self.ordinals, self.ended))
+        return Checked(none, After(self.total, self.live, self.ordinals, self.ended_units))
 
     def end_spans(self) -> None:
-        """Forget spans whose noise is never used again; they still count in the last window.
+        """Drop all live spans, because their noise is never used again.
+
+        Their units still count in the window that ends at the last step.
 
         The caller releases nothing until no window contains a use of this noise.
         """
-        self.live, self.ordinals, self.ended = (
+        self.live, self.ordinals, self.ended_units = (
             {},
             {},
-            self.ended + sum(span.units for span in self.live.values()),
+            self.ended_units + sum(span.units for span in self.live.values()),
         )
 
     def load(self, charges: Charges) -> None:
         """Count the charges of the last window, when a log is opened."""
-        ring, at, total = self._moved_to(charges.first)
+        ring, oldest, total = self._moved_to(charges.first)
         units = self._with_events(charges)
-        _, total = first_refused(ring, at, total, units, np.array([LARGEST_LIMIT]))
+        _, total = first_refused(ring, oldest, total, units, np.array([LARGEST_LIMIT]))
         self.apply(Checked(charges, After(int(total), {}, {}, 0)))
 
     def restore(self, after: After) -> None:
         """Set what `load` cannot know from the last window: older spans, and the total of an endless window."""
         if self.window is None:
             self.total = after.total
-        _, self.live, self.ordinals, self.ended = after
+        _, self.live, self.ordinals, self.ended_units = after
 
     def _meets(self, span: Span, end: int) -> bool:
         """Whether a span counts in any window that ends at this step or later."""
         return self.window is None or span.last > end - self.window
 
-    def _ended(self, live: dict[tuple[int, int], Span], step: int) -> int:
+    def _units_ending_at(self, live: dict[tuple[int, int], Span], step: int) -> int:
         """The units of the spans whose last window is the one that ends at this step."""
         if self.window is None:
             return 0
@@ -304,21 +306,21 @@ class Account:
         """The ring as of the step before `first`, the place of its oldest step, and its sum; nothing is changed."""
         passed = first - 1 - self.step
         if passed <= 0:
-            return self._ring, self._at, self.total
+            return self._ring, self._oldest, self.total
         if not self._ring.size:
-            return self._ring, self._at, self.total + self.ahead
+            return self._ring, self._oldest, self.total + self.event_units
         ring, window = self._ring.copy(), self._ring.size
-        ring[(self._at + np.arange(min(passed, window))) % window] = 0
+        ring[(self._oldest + np.arange(min(passed, window))) % window] = 0
         if passed <= window:
-            ring[self._at] = self.ahead
-        return ring, (self._at + passed) % window, int(ring.sum())
+            ring[self._oldest] = self.event_units
+        return ring, (self._oldest + passed) % window, int(ring.sum())
 
     def _with_events(self, charges: Charges) -> Integers:
         """The units of charges; the first step includes what events have charged to it."""
-        if not self.ahead or charges.first != self.step + 1 or not len(charges.units):
+        if not self.event_units or charges.first != self.step + 1 or not len(charges.units):
             return charges.units
         units = charges.units.copy()
-        units[0] += min(self.ahead, LARGEST_LIMIT)
+        units[0] += min(self.event_units, LARGEST_LIMIT)
         return units
 
     def _with_spans(
@@ -355,9 +357,9 @@ class Account:
         held = self._held_by_steps(step)
         held += [Held(*span[2:]) for span in live.values() if span.first < step and self._meets(span, step)]
         held += [
-            Held(charges.first + at, charges.first + at, int(charges.units[at]))
-            for at in np.flatnonzero(charges.units[:before]).tolist()
-            if charges.first + at >= low
+            Held(charges.first + index, charges.first + index, int(charges.units[index]))
+            for index in np.flatnonzero(charges.units[:before]).tolist()
+            if charges.first + index >= low
         ]
         held.sort(key=_largest_first)
         spent = sum(each.units for each in held)
@@ -371,20 +373,20 @@ class Account:
         count, first = len(charges.units), charges.first
         if not live or not count:
             return np.array([self.limit], dtype=np.int64)
-        used: dict[int, int] = {}  # changes of what spans cost, by index of the step
+        changes: dict[int, int] = {}  # of what spans cost, by index of the step
         for span in live.values():
             start = max(span.first, first) - first
             stop = count if self.window is None else min(count, span.last + self.window - first)
             if start < stop:
-                used[start] = used.get(start, 0) + span.units
-                used[stop] = used.get(stop, 0) - span.units
-        allowed, rest, at = np.empty(count, dtype=np.int64), self.limit, 0
-        for index in sorted(used):
-            allowed[at:index] = rest
-            rest, at = rest - used[index], index
+                changes[start] = changes.get(start, 0) + span.units
+                changes[stop] = changes.get(stop, 0) - span.units
+        allowed, rest, filled = np.empty(count, dtype=np.int64), self.limit, 0
+        for index in sorted(changes):
+            allowed[filled:index] = rest
+            rest, filled = rest - changes[index], index
             if rest < 0:
                 raise self._overspent(charges, live, first + index)
-        allowed[at:] = rest
+        allowed[filled:] = rest
         return allowed
 
 

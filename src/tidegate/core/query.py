@@ -73,7 +73,7 @@ class Query:
     @property
     def has_event(self) -> bool:
         """Whether the step in progress was charged for an event."""
-        return bool(getattr(self.account, "ahead", 0))
+        return bool(getattr(self.account, "event_units", 0))
 
     def begin(self, scope: Scope, step: int) -> None:
         """Stand at a step, and begin with the first one that the scope reads."""
@@ -167,7 +167,7 @@ class Query:
 
     def stands(self, checked: Checked | None = None, event: bool = False) -> Stands:
         """What a commit keeps of it, as it is or after charges or an event: a copy, which nobody changes."""
-        fits = self.account.standing() if checked is None else checked
+        fits = self.account.unchanged() if checked is None else checked
         step = fits.charges.first + len(fits.charges.units) - 1
         read = step + (step == self.account.step and (event or self.has_event))
         return Stands(step, self.silent_until, read, self.most_spans, fits.after, *self.stored(fits.after))
@@ -230,7 +230,7 @@ class Stands(NamedTuple):
         if not self.arrays:
             return b""
         room, spans, ordinals = self.room, self.after.live.values(), self.after.ordinals.items()
-        numbers = [self.after.total, self.after.ended, *(number for span in spans for number in span)]
+        numbers = [self.after.total, self.after.ended_units, *(number for span in spans for number in span)]
         numbers += [0] * ((room - len(spans)) * SPAN_FIELDS)
         numbers += [number for pair in ordinals for number in pair] + [-1] * ((room - len(ordinals)) * 2)
         header = arrays.header(((INTEGER, (2,)), (INTEGER, (room, SPAN_FIELDS)), (INTEGER, (room, 2))))

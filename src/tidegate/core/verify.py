@@ -194,7 +194,7 @@ class Reader:
             else:
                 steps = {each.scope.name: each.account.step for each in self.alive.values()}
                 read = {
-                    each.scope.name: each.account.step + bool(getattr(each.account, "ahead", 0))
+                    each.scope.name: each.account.step + bool(getattr(each.account, "event_units", 0))
                     for each in self.alive.values()
                 }
                 expected = amended(self.book, book.description, self.step, steps, read)

@@ -35,10 +35,10 @@ class Checkpoint(Protocol):
         """What the source wants to know again."""
 
     def keep(self, entries: Sequence[tuple[int, bytes]], arrivals: Arrivals | None) -> None:
-        """Put rows away, together with the arrivals of the messages that they came in."""
+        """Store rows, together with the arrivals of the messages that they came in."""
 
-    def exchange(self, entries: Sequence[tuple[int, bytes]]) -> None:
-        """Put these rows in the place of everything that was stored before."""
+    def replace_all(self, entries: Sequence[tuple[int, bytes]]) -> None:
+        """Store these rows instead of all that were stored before."""
 
 
 def packed(rows: pl.DataFrame, numbers: Matrix) -> Iterator[tuple[int, bytes]]:

@@ -33,7 +33,7 @@ from tidegate.ingest.pending_rows import PendingRows
 from tidegate.ingest.query import Query
 from tidegate.ingest.schema import Schema, TextUnits, UnitReader
 from tidegate.ingest.sources.source import EventBatch, EventSource, Position
-from tidegate.ingest.step_buckets import Spool
+from tidegate.ingest.step_buckets import StepBuckets
 from tidegate.ingest.times import TimeReader
 
 _FEW_ROWS = 2**16  # that may be stored before it is looked whether all of them are needed
@@ -254,16 +254,16 @@ class Intake:
         yield from self._blocks(held, self._last, self._from)
 
     def _unordered(self) -> Iterator[StepBlock]:
-        spool = Spool(self.next_step, self._last, self.folder)
+        buckets = StepBuckets(self.next_step, self._last, self.folder)
         try:
             for batch in self.source.batches(self._from):
-                spool.add(*self._accept(batch))
-            for start in spool.buckets():
-                end = min(start + spool.width - 1, self._last)
-                found = spool.take(start)
+                buckets.add(*self._accept(batch))
+            for start in buckets.buckets():
+                end = min(start + buckets.width - 1, self._last)
+                found = buckets.take(start)
                 yield from self._blocks([found] if found else [], end, self._from)
         finally:
-            spool.close()
+            buckets.close()
 
     # live input ---------------------------------------------------------------------------------------------
 
@@ -344,7 +344,7 @@ class Intake:
             self._kept_rows += len(rows)
             if self._kept_rows > max(_FEW_ROWS, 4 * len(held)):  # most of them make no difference any more
                 entries = [entry for piece in held.pieces() for entry in packed(*piece)]
-                self.keeper.exchange(entries)
+                self.keeper.replace_all(entries)
                 self._kept_rows = len(held)
         self.source.commit(batch.after)
 

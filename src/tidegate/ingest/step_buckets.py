@@ -14,7 +14,7 @@ import polars as pl
 BUCKETS = 64
 
 
-class Spool:
+class StepBuckets:
     """Rows in a temporary file that has no name, so that nothing of it is left even after a crash.
 
     Parameters

@@ -22,7 +22,7 @@ from tidegate.errors import without_secrets
 from tidegate.pipeline.logs import LogReader, log_exists, open_log
 from tidegate.pipeline.numbered_releases import SAID
 from tidegate.pipeline.pipeline import lock_of
-from tidegate.pipeline.side_tables import Spool
+from tidegate.pipeline.side_tables import SideTables
 from tidegate.pipeline.stream_reader import about_of, difference
 
 EDITIONS = (
@@ -111,8 +111,8 @@ def _drop_spooled(queries: Queries, log: Log, head: Callable[[], bytes] | None =
 
     A row that another query took for its own could count more than one may. So all of them go, whatever they are.
     """
-    with closing(Spool(log, queries.ledger, head)) as spool:
-        spool.exchange(())
+    with closing(SideTables(log, queries.ledger, head)) as side_tables:
+        side_tables.replace_all(())
 
 
 def _reads(about: Any) -> Any:
@@ -143,11 +143,11 @@ def _mechanisms(queries: Queries) -> Mapping[str, Mechanism]:
 
 def _check(queries: Queries, log: LogReader, book: Book) -> None:
     """Refuse what no amendment may change, and a stream whose outputs lack releases: nobody could send them any more."""
-    spool = Spool(log, queries.ledger)
+    side_tables = SideTables(log, queries.ledger)
     try:
-        readers = spool.note("readers") or {}
+        readers = side_tables.note("readers") or {}
     finally:
-        spool.close()
+        side_tables.close()
     told = min((state["commit"] for state in readers.values()), default=0)
     if any(row.kind in SAID for row in log.rows(told)):
         raise LogMismatch(

@@ -21,7 +21,7 @@ from tidegate.core.log import Log
 from tidegate.errors import InvalidParameter
 from tidegate.pipeline.logs import LogReader, told
 from tidegate.pipeline.numbered_releases import State
-from tidegate.pipeline.side_tables import Spool
+from tidegate.pipeline.side_tables import SideTables
 from tidegate.sinks.file_writing import sync_path, unused_name
 
 ENDING = ".releases"
@@ -37,8 +37,8 @@ class Archives:
 
     Parameters
     ----------
-    log, spool
-        What is archived; the spool remembers how far.
+    log, side_tables
+        What is archived; the side tables say how far.
     folder
         Where archives are; None if none was named.
     keep
@@ -46,13 +46,13 @@ class Archives:
     """
 
     def __init__(
-        self, log: Log | LogReader, spool: Spool, folder: Path | None, keep: int | None = None
+        self, log: Log | LogReader, side_tables: SideTables, folder: Path | None, keep: int | None = None
     ) -> None:
         if folder is not None and not folder.is_dir():
             raise InvalidParameter("archives", str(folder), "a folder that exists", "make it")
-        self._log, self._spool, self.folder = log, spool, folder
+        self._log, self._side_tables, self.folder = log, side_tables, folder
         self.keep = LEAST if keep is None else keep
-        noted = spool.note("archived") or {"commit": 0, "step": 0, "readers": {}}
+        noted = side_tables.note("archived") or {"commit": 0, "step": 0, "readers": {}}
         self.commit: int = noted["commit"]  # the first one whose releases are in the log
         self.step: int = noted["step"]
         self.readers: Mapping[str, State] = noted["readers"]  # as they stand before that commit
@@ -90,7 +90,7 @@ class Archives:
         path = self._write(rows)
         self.commit, self.step, self.readers = rows[-1].number + 1, rows[-1].last, after
         # the note comes first: a crash between the two leaves releases in both places, which does no harm
-        self._spool.put_note("archived", {"commit": self.commit, "step": self.step, "readers": after})
+        self._side_tables.put_note("archived", {"commit": self.commit, "step": self.step, "readers": after})
         assert isinstance(self._log, Log)
         self._log.forget_releases(self.commit)
         return path

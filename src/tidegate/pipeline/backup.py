@@ -163,5 +163,5 @@ def _strip(database: sqlite3.Connection) -> None:
     if "notes" in tables:
         database.execute("DELETE FROM notes WHERE name = 'begin'")
     else:
-        database.execute(side_tables.TABLES.format_map(side_tables.LITE).split(";")[0])
+        database.execute(side_tables.TABLES.format_map(side_tables.SQLITE_WORDS).split(";")[0])
     database.execute("VACUUM")

@@ -2,8 +2,8 @@
 
     add(event)  → on disk, beside the log         release()  → steps that the clock has closed: count → push (the commit)
 
-Open steps are stored as for a broker: `ingest.Intake` holds the rows that are needed, and `side_tables.Spool` keeps them
-in the log's file, readable by its owner only, until the commit of their step.
+Open steps are stored as for a broker: `ingest.Intake` holds the rows that are needed, and `SideTables` keeps them in
+the log's file, readable by its owner only, until the commit of their step.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from tidegate.ingest.sources.source import EventBatch, EventSource, Patience, Po
 from tidegate.pipeline.clock_check import IN_PYTHON, check_clock
 from tidegate.pipeline.errors import LogUnavailable
 from tidegate.pipeline.lock import StreamLock
-from tidegate.pipeline.side_tables import Spool
+from tidegate.pipeline.side_tables import SideTables
 
 FIELDS = ("time", "unit", "column", "value")
 TYPES = pl.Int64, pl.String, pl.String, pl.String
@@ -162,8 +162,8 @@ class Live:
                 names=names[""] if self._alone else names,
             )
             self._opened.callback(self.session.close)
-            self._spool = Spool(found)
-            self._opened.callback(self._spool.close)
+            self._side_tables = SideTables(found)
+            self._opened.callback(self._side_tables.close)
             now, last = self._clock(), self.session.step
             check_clock(
                 steps,
@@ -175,7 +175,7 @@ class Live:
             )
             self._passed = self._missed(now) if passes else []
             self._intake = _Intake(self._queries, steps, self.session.step, self._clock)
-            self._intake.restore(self._spool)
+            self._intake.restore(self._side_tables)
             opened.pop_all()
 
     def _open_log(self, log: Path | str | None, window: int) -> Log:
@@ -198,14 +198,14 @@ class Live:
         step closed that it did not release, and steps that had not begun by then are missed. Events that were handed over
         decide nothing here: that would show that there were some.
         """
-        last, closed, noted = self.session.step, self.steps.closed_by(now), self._spool.note(MISSED)
+        last, closed, noted = self.session.step, self.steps.closed_by(now), self._side_tables.note(MISSED)
         first, ranges = last + 1, list[tuple[int, int]]()
         if noted is not None:
             ranges = [(begin, end) for begin, end in noted["ranges"] if end > last]
             first = self.steps.begun_by(_closes(self.steps, max(first, noted["next"])) - MOMENT) + 1
         if first <= closed:
             ranges.append((first, closed))
-        self._spool.put_note(MISSED, {"next": closed + 1, "ranges": ranges})
+        self._side_tables.put_note(MISSED, {"next": closed + 1, "ranges": ranges})
         return ranges
 
     # events ------------------------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ class Live:
         with self._turn():
             for block in self._blocks():
                 found.append(self._push(block))
-                self._spool.forget(block.last_step)
+                self._side_tables.forget(block.last_step)
         return found
 
     def _blocks(self) -> Iterator[StepBlock]:
@@ -417,7 +417,7 @@ class _Intake(Intake):
         )
         self._held = PendingRows(lambda rows, numbers: needed(self.query, rows, numbers))
 
-    def restore(self, keeper: Spool) -> None:
+    def restore(self, keeper: SideTables) -> None:
         """Hold what was stored before this start, and store what comes."""
         self.keeper = keeper
         keeper.forget(self.next_step - 1)

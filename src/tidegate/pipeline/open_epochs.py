@@ -22,7 +22,7 @@ from tidegate.mechanisms.discovery.occurrences import (
     Step,
     together,
 )
-from tidegate.pipeline.side_tables import Spool
+from tidegate.pipeline.side_tables import SideTables
 
 
 class OpenEpochs:
@@ -32,12 +32,12 @@ class OpenEpochs:
     ----------
     name, mechanism
         The query, and what finds its categories.
-    spool
+    side_tables
         Where they are kept.
     """
 
-    def __init__(self, name: str, mechanism: Discover, spool: Spool) -> None:
-        self.name, self.epoch, self._spool = name, mechanism.steps_per_epoch, spool
+    def __init__(self, name: str, mechanism: Discover, side_tables: SideTables) -> None:
+        self.name, self.epoch, self._side_tables = name, mechanism.steps_per_epoch, side_tables
 
     def begin(self, step: int) -> int:
         """The first step of the epoch that a step is in."""
@@ -57,7 +57,7 @@ class OpenEpochs:
         entries = [
             (int(part[STEP][0]), _encoded(part)) for part in kept.partition_by(STEP, maintain_order=True)
         ]
-        self._spool.put_occurrences(self.name, block.first_step, entries)
+        self._side_tables.put_occurrences(self.name, block.first_step, entries)
         return found
 
     def _step(self, block: StepBlock, rows: pl.DataFrame, edges: list[int], number: int) -> Step:
@@ -66,7 +66,7 @@ class OpenEpochs:
         earlier = NOTHING_EARLIER
         if number % self.epoch == 0:
             begin = self.begin(number)
-            parts = [_decoded(each) for each in self._spool.occurrences(self.name, begin, first - 1)]
+            parts = [_decoded(each) for each in self._side_tables.occurrences(self.name, begin, first - 1)]
             here = rows[edges[max(begin - first, 0)] : edges[at]]
             if len(here):
                 parts.append(here)
@@ -75,7 +75,7 @@ class OpenEpochs:
 
     def forget(self, step: int) -> None:
         """Remove what epochs had that are over with a step."""
-        self._spool.forget_occurrences(self.name, self.begin(step + 1))
+        self._side_tables.forget_occurrences(self.name, self.begin(step + 1))
 
 
 def _encoded(rows: pl.DataFrame) -> bytes:

@@ -57,7 +57,7 @@ from tidegate.pipeline.outputs import (
     receipt_path,
 )
 from tidegate.pipeline.receipts import LogIsOlder, Origin, Receipt, Written
-from tidegate.pipeline.side_tables import Mark, Spool
+from tidegate.pipeline.side_tables import Mark, SideTables
 from tidegate.pipeline.stream_reader import (
     Reading,
     about_of,
@@ -121,29 +121,31 @@ class Pipeline:
             queries,
         )
         self.identity = next(log.rows()).head.hex()
-        self.spool = Spool(log, queries.ledger, lambda: self.session.head)
+        self.side_tables = SideTables(log, queries.ledger, lambda: self.session.head)
         try:
-            self.archives = Archives(log, self.spool, archives_of(queries.first), queries.first.run.keep)
+            self.archives = Archives(
+                log, self.side_tables, archives_of(queries.first), queries.first.run.keep
+            )
             self._gappy = {part.name for part in self.parts if part.query.fill == MISSING}
             self._epochs = {
-                name: OpenEpochs(name, each, self.spool)
+                name: OpenEpochs(name, each, self.side_tables)
                 for name, each in self.mechanisms.items()
                 if isinstance(each, Discover)
             }
-            self.spool.keep_occurrences(self._epochs)
+            self.side_tables.remove_ended_queries(self._epochs)
             self.reading = Reading(
-                self.parts, self.mechanisms, self.session.scopes, self.spool, self.archives
+                self.parts, self.mechanisms, self.session.scopes, self.side_tables, self.archives
             )
             self.readers, self.released = self.reading.readers, self.reading.released
             self.chunks = self.reading.chunks
             self._marks: dict[int, list[Mark]] = {}  # of each scope: those that are not stored yet
             self._marked = {
-                name: self.spool.last_mark(reader.scope.number) for name, reader in self.readers.items()
+                name: self.side_tables.last_mark(reader.scope.number) for name, reader in self.readers.items()
             }
             for _ in self._read_commits():
                 pass  # what was committed before this start: sinks are asked first what they lack
         except BaseException:
-            self.spool.close()  # the log is closed by who opened it
+            self.side_tables.close()  # the log is closed by who opened it
             raise
         self.placed = {
             part.name: part for part in self.parts
@@ -167,7 +169,7 @@ class Pipeline:
             found: Position = json.loads(self.session.position)
         else:
             # of a restored backup the position is lost: the source is read again, and steps that are over are ignored
-            found = {"step": steps[-1], "source": self.spool.note("begin")}
+            found = {"step": steps[-1], "source": self.side_tables.note("begin")}
             if not any(steps) and found["source"] is None:
                 return None
         return {**found, "editions": steps[:-1]} if len(steps) > 1 else found
@@ -228,14 +230,14 @@ class Pipeline:
         return max(found, key=len, default="")
 
     def _sink_key(self, name: str, sink: str) -> str:
-        """By which the spool knows a sink: numbers of releases begin again with each scope."""
+        """By which the side tables know a sink: numbers of releases begin again with each scope."""
         return f"{name}/{self.session.scopes[name].number}/{sink}"
 
     # sinks -------------------------------------------------------------------------------------------------------
 
     def open_sinks(self, *, follow: bool = False, new_stream: bool = False, sink: bool = True) -> None:
         """Open the configured sinks, and send them whatever was committed before this start; see `open_pipeline`."""
-        known = self.spool.sinks()
+        known = self.side_tables.sinks()
         beside = {part.name: (part, partial(self.chunks, part.name)) for part in self.parts}
         begins = {name: scope.first - 1 for name, scope in self.session.scopes.items()}
         self.placed = {part.name: placed(part, begins) for part in self.parts}
@@ -316,12 +318,12 @@ class Pipeline:
             if state.receipt is None:
                 continue
             state.receipt.refuse_older(self.log, state.sink.name)
-            if self.spool.note("restored") and not state.receipt.matches:
+            if self.side_tables.note("restored") and not state.receipt.matches:
                 raise LogIsOlder(
                     f"the log is a backup that was restored, and the receipt {state.receipt.path} of its output, which "
                     "would show whether it is the newest, is missing; put the receipt back, or restore again with a head."
                 )
-        self.spool.put_note("restored", None)
+        self.side_tables.put_note("restored", None)
 
     def _keep_promises(self) -> None:
         """Let every receipt say the largest budget that the stream ever had: a second stream adds to that one."""
@@ -351,7 +353,7 @@ class Pipeline:
 
     def drive(self, intake: Intake) -> None:
         """Release every block of an intake, until it ends."""
-        intake.keeper, intake.began = self.spool, self.begin
+        intake.keeper, intake.began = self.side_tables, self.begin
         for block in intake:
             edition = self.editions[-1 - block.later]
             self.process(
@@ -362,7 +364,7 @@ class Pipeline:
 
     def begin(self, position: Position) -> None:
         """Remember where in its source the stream begins, before any record of it counts."""
-        self.spool.put_note("begin", position["source"])
+        self.side_tables.put_note("begin", position["source"])
 
     def process(self, edition: Sequence[Config], blocks: Sequence[StepBlock]) -> None:
         """Release a block of every query of an edition: commit, then send.
@@ -400,7 +402,7 @@ class Pipeline:
                 values[name] = self._epochs[name].steps(own)
                 continue
             if name in self._gappy:
-                self.spool.put_gaps(name, own.first_step, own.missing)
+                self.side_tables.put_gaps(name, own.first_step, own.missing)
             if own.missing is None:
                 values[name] = own.values
             else:
@@ -428,7 +430,7 @@ class Pipeline:
                     state.send(chunk, partial(self.chunks, name), self.observers[name])
                 if len(chunk):
                     self.observers[name].released(chunk)
-        self.spool.forget(self.session.steps[self.editions[-1][0].name])
+        self.side_tables.forget(self.session.steps[self.editions[-1][0].name])
         for name, epochs in self._epochs.items():
             epochs.forget(self.session.steps[name])
 
@@ -461,7 +463,7 @@ class Pipeline:
         complete = all(state.confirmed == self.readers[name].number for name, state in self.states)
         readers = {name: reader.state for name, reader in self.readers.items()} if complete else None
         marks, self._marks = self._marks, {}
-        self.spool.checkpoint(confirmed, readers, marks)
+        self.side_tables.checkpoint(confirmed, readers, marks)
         self.reading.checkpoint = readers or self.reading.checkpoint
 
     def archive(self, keep: int | None = None) -> Path | None:
@@ -558,7 +560,7 @@ class Pipeline:
         return verify(self.archives.rows())
 
     def close(self) -> None:
-        """Close sinks, spool and log; of a stream that has released nothing, outputs are as they were before.
+        """Close sinks, side tables and log; of a stream that has released nothing, outputs are as they were before.
 
         Where one of them cannot be closed, for example because a server has gone away, the others are, and others may
         drive the stream.
@@ -569,7 +571,7 @@ class Pipeline:
             with ExitStack() as opened:  # closed in the reverse order
                 opened.callback(self.log.close)
                 opened.callback(self.session.close)
-                opened.callback(self.spool.close)
+                opened.callback(self.side_tables.close)
                 for receipt in self._left:
                     opened.callback(receipt.close)
                 for _, state in self.states:
@@ -578,10 +580,14 @@ class Pipeline:
                 for _, state in self.states:
                     if unused:
                         state.on_rollback()
-                # records of a broker may be in the spool only
-                remove = unused and self._made and not (self.spool.note("begin") or self.spool.note("client"))
+                # records of a broker may be in the side tables only
+                remove = (
+                    unused
+                    and self._made
+                    and not (self.side_tables.note("begin") or self.side_tables.note("client"))
+                )
                 if remove and isinstance(self.log, PostgresLog):
-                    self.spool.remove_log(self.session.head)
+                    self.side_tables.remove_log(self.session.head)
             if remove and self._path is not None:  # nothing was released, and nothing stays behind
                 remove_file(self._path)
 

@@ -96,7 +96,7 @@ class Released:
     def masks(self, columns: int) -> Masks | None:
         """Which readings of this query are missing; None where none ever is."""
         missing = self.config.query.fill == MISSING
-        return partial(self._reading.spool.gaps, columns=columns) if missing else None
+        return partial(self._reading.side_tables.gaps, columns=columns) if missing else None
 
     def between(self, first: int, last: int) -> Iterator[Chunk]:
         """Releases in order, among which are all of some steps; as few others as can be."""
@@ -105,7 +105,7 @@ class Released:
             return
         wanted = self._reader.revisions_of(steps)
         waiting, left = np.ones(len(steps), dtype=np.bool_), len(steps)
-        mark = self._reading.spool.mark(self.scope.number, step=int(steps[0]))
+        mark = self._reading.side_tables.mark(self.scope.number, step=int(steps[0]))
         for chunk in self.chunks(0 if mark is None else mark.number):
             inside = (chunk.step >= steps[0]) & (chunk.step <= steps[-1])
             if inside.any():
@@ -123,7 +123,7 @@ class Released:
             return np.zeros(0, dtype=np.int64)
         window, scope = self.mechanism.policy.window, self.scope
         first = 1 if window is None else max(1, int(steps[0]) - window + 1)
-        mark = self._reading.spool.mark(scope.number, step=first)
+        mark = self._reading.side_tables.mark(scope.number, step=first)
         spending = Spending(self.mechanism, () if mark is None else mark.state["spans"])
         charges = []
         for row in self._reading.archives.charged(0 if mark is None else mark.state["commit"]):

@@ -1,6 +1,7 @@
 """What the pipeline keeps beside the commits, in the log's own file or database: the account needs nothing of it.
 
-- How far each sink has got, and where the readers of releases stand: hints, from which a start continues sooner.
+- How far each sink has got, and where the readers of releases stand: hints that make a start faster; it works without
+  them.
 - Marks: where a reader stood after so many releases, so that old ones are found without reading all before them.
 - Which readings are missing: public, and written before the commit of their steps.
 - Units and categories of an open epoch, where categories are found: its last step tests them together. They are written
@@ -8,12 +9,12 @@
 - Rows of open steps that their source cannot repeat: written before a broker may forget them. Rows of steps that were
   committed are ignored, so they need not vanish in the same transaction.
 
-In a database, whoever writes here compares the log's head first, and holds it until the end of the transaction: a worker
-that others have overtaken is refused, as its commit would be, and replaces nothing that they have written. Of two workers
-at the same head the last one to write before a commit is believed.
+In PostgreSQL, whoever writes here first compares the log's head, and locks its row until the transaction ends: a worker
+that was overtaken is refused, and changes nothing. If two workers have the same head, what the later one writes replaces
+what the earlier one wrote.
 
-Rows without records have a checksum over their table, key and values, which is compared whenever they are read: one that
-was damaged is refused, and never continued from.
+Rows of the tables in `CHECKED` have a checksum over table, key and values. It is compared at every read, and a damaged
+row is refused.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from tidegate.ingest.sources.source import Arrivals
 from tidegate.pipeline.logs import LogReader, told
 from tidegate.pipeline.numbered_releases import Mask, State
 
-PRIVATE = ("spooled", "arrivals", "occurrences")  # tables with records, which no backup has
+PRIVATE = ("spooled", "arrivals", "occurrences")  # tables with records, which a backup without secrets lacks
 TABLES = """
 CREATE TABLE IF NOT EXISTS {notes} (
     log {integer}, name TEXT, value TEXT NOT NULL, checksum {bytes} NOT NULL, PRIMARY KEY (log, name)
@@ -75,13 +76,13 @@ CHECKED = {  # the columns of rows with a checksum, which is over these in this 
     "gaps": "query, first, last, mask",
 }
 NAMES = ("notes", "sinks", "marks", "gaps", "spooled", "arrivals", "occurrences")
-LITE = {
+SQLITE_WORDS = {
     **{name: name for name in NAMES},
     "integer": "INTEGER",
     "bytes": "BLOB",
     "counted": "INTEGER PRIMARY KEY",
 }
-SERVER = {
+POSTGRES_WORDS = {
     **{name: f"tidegate.{name}" for name in NAMES},
     "integer": "BIGINT",
     "bytes": "BYTEA",
@@ -97,13 +98,13 @@ HOLD_HEAD = (
 
 
 def checksum(table: str, log: int, values: Sequence[Any]) -> bytes:
-    """What tells whether a row is as it was written."""
+    """By which a damaged row is recognised."""
     content = json.dumps([table, log, *values], default=lambda content: [content.hex()])
     return blake2b(content.encode(), digest_size=16).digest()
 
 
 class Mark(NamedTuple):
-    """Where the reader of a scope stood when it had so many releases, the last one first said of a step."""
+    """Where the reader of a scope stood after `number` releases; `step` is the last step they cover."""
 
     number: int
     step: int
@@ -113,7 +114,7 @@ class Mark(NamedTuple):
 class Database(Protocol):
     """Where the tables are."""
 
-    words: Mapping[str, str]
+    dialect: Mapping[str, str]
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """All rows of one statement, with ? in the place of values."""
@@ -125,17 +126,17 @@ class Database(Protocol):
         """Close the connection."""
 
 
-class LiteDatabase:
+class SQLiteDatabase:
     """Tables in the file of a log, or in memory."""
 
-    words: Mapping[str, str] = LITE
+    dialect: Mapping[str, str] = SQLITE_WORDS
 
     def __init__(self, place: str) -> None:
         self._lock, self._place = RLock(), Path(place)
         self._database = sqlite3.connect(place, isolation_level=None, check_same_thread=False)
         for setting in ("secure_delete = ON", "synchronous = FULL", "journal_size_limit = 0"):
             self.run(f"PRAGMA {setting}")
-        for statement in TABLES.format_map(LITE).split(";"):
+        for statement in TABLES.format_map(SQLITE_WORDS).split(";"):
             self.run(statement)
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
@@ -158,7 +159,7 @@ class LiteDatabase:
 class ReadDatabase:
     """Tables in the file of a log that is only read."""
 
-    words: Mapping[str, str] = LITE
+    dialect: Mapping[str, str] = SQLITE_WORDS
 
     def __init__(self, log: LogReader) -> None:
         self._log = log
@@ -168,17 +169,17 @@ class ReadDatabase:
         return self._log.run(statement, values)
 
     def transaction(self) -> Any:
-        """Nothing is written."""
+        """Refused: nothing can be written here."""
         raise TypeError("a log that is only read has no transactions; open the stream.")
 
     def close(self) -> None:
-        """The file is closed by who opened the log."""
+        """Nothing to do: the file is closed by whoever opened the log."""
 
 
-class ServerDatabase:
+class PostgresDatabase:
     """Tables in the database of a log, on a connection of their own."""
 
-    words: Mapping[str, str] = SERVER
+    dialect: Mapping[str, str] = POSTGRES_WORDS
 
     def __init__(self, url: str, *, make: bool = True) -> None:
         self._lock = RLock()
@@ -191,7 +192,7 @@ class ServerDatabase:
             self._there = True
             with self.transaction():
                 self._connection.all("SELECT pg_advisory_xact_lock(127970252481395)", again=False)
-                for statement in TABLES.format_map(SERVER).split(";"):
+                for statement in TABLES.format_map(POSTGRES_WORDS).split(";"):
                     self._connection.all(statement, again=False)
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
@@ -217,8 +218,8 @@ class ServerDatabase:
         self._connection.close()
 
 
-class Spool:
-    """The pipeline's tables beside a log. It is also the keeper of rows that `ingest.Intake` wants.
+class SideTables:
+    """The pipeline's tables beside a log. `ingest.Intake` also uses them to store rows of open steps.
 
     Parameters
     ----------
@@ -237,20 +238,20 @@ class Spool:
         self._head = (
             head if isinstance(log, PostgresLog) else None
         )  # a file is locked by who drives its stream
-        self._whole = False  # whether all gaps were compared with their checksums
+        self._gaps_checked = False  # whether all gaps were compared with their checksums
         self._database: Database
         if isinstance(log, LogReader) and log.path is not None:
             self._database = ReadDatabase(log)
         elif isinstance(log, PostgresLog | LogReader):
-            self._database = ServerDatabase(location, make=isinstance(log, PostgresLog))
+            self._database = PostgresDatabase(location, make=isinstance(log, PostgresLog))
             found = self._database.run("SELECT id FROM tidegate.logs WHERE name = ?", (log.name,))
             self._log = int(found[0][0])
         else:
-            self._database = LiteDatabase(str(log.path) if isinstance(log, SQLiteLog) else ":memory:")
+            self._database = SQLiteDatabase(str(log.path) if isinstance(log, SQLiteLog) else ":memory:")
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """A statement about this log, whose number is the first value."""
-        return self._database.run(statement.format_map(self._database.words), (self._log, *values))
+        return self._database.run(statement.format_map(self._database.dialect), (self._log, *values))
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -285,7 +286,7 @@ class Spool:
         self._database.close()
 
     def remove_log(self, head: bytes) -> None:
-        """Remove a log from its database, with all that is kept beside it, if it has this head."""
+        """Remove a log from its PostgreSQL database, with all that is kept beside it, if its head is still this one."""
         with self._database.transaction():
             found = self._run("DELETE FROM tidegate.logs WHERE id = ? AND head = ? RETURNING id", (head,))
             if found:
@@ -297,7 +298,7 @@ class Spool:
 
     def note(self, name: str) -> Any:
         """What was noted under a name; None where nothing was."""
-        found = dict(self._rows("notes"))  # all: one whose name was damaged would else be none
+        found = dict(self._rows("notes"))  # reads all rows: one with a damaged name would not be found
         return json.loads(found[name]) if name in found else None
 
     def put_note(self, name: str, value: Any) -> None:
@@ -347,7 +348,7 @@ class Spool:
         return int(found[0][1]) if found else 0
 
     def mark(self, scope: int, *, number: int | None = None, step: int | None = None) -> Mark | None:
-        """The last mark of a scope that has no release after a number, and none of a step or a later one."""
+        """The last mark at or before release `number`; or, if `step` is given, the last one before that step."""
         limit, value = ("number <= ?", number) if step is None else ("step < ?", step)
         found = self._rows("marks", f"AND scope = ? AND {limit} ORDER BY number DESC LIMIT 1", (scope, value))
         return Mark(found[0][1], found[0][2], json.loads(found[0][3])) if found else None
@@ -365,10 +366,10 @@ class Spool:
                 self._put("gaps", facts)
 
     def _check_gaps(self) -> None:
-        """Compare all once: a row whose query or steps were damaged would else not be found, or be replaced."""
-        if not self._whole:
+        """Compare all rows once: one with a damaged query or step would not be found, or would be replaced."""
+        if not self._gaps_checked:
             self._rows("gaps")
-            self._whole = True
+            self._gaps_checked = True
 
     def gaps(self, query: str, first: int, last: int, columns: int) -> Mask | None:
         """Which cells of some steps have no reading."""
@@ -387,7 +388,7 @@ class Spool:
     # what an open epoch has ---------------------------------------------------------------------------------------
 
     def put_occurrences(self, query: str, first: int, entries: Sequence[tuple[int, bytes]]) -> None:
-        """Keep the records of steps of an open epoch, each entry of one step, in the place of all from a step on."""
+        """Replace all entries from step `first` on by these; each entry belongs to one step."""
         with self._writing():
             # a start after a crash may find other records of the steps that were not committed
             self._run("DELETE FROM {occurrences} WHERE log = ? AND query = ? AND step >= ?", (query, first))
@@ -406,7 +407,7 @@ class Spool:
         )
         return [bytes(content) for (content,) in found]
 
-    def keep_occurrences(self, queries: Container[str]) -> None:
+    def remove_ended_queries(self, queries: Container[str]) -> None:
         """Remove the records of queries that find no categories any more, after an amendment."""
         found = {query for (query,) in self._run("SELECT DISTINCT query FROM {occurrences} WHERE log = ?")}
         if ended := [query for query in found if query not in queries]:
@@ -452,8 +453,8 @@ class Spool:
                 self._run("INSERT INTO {arrivals} VALUES (?, ?, ?)", (arrivals.number, arrivals.content))
                 self._run("DELETE FROM {arrivals} WHERE log = ? AND number <= ?", (arrivals.expired,))
 
-    def exchange(self, entries: Sequence[tuple[int, bytes]]) -> None:
-        """Store these rows in the place of all others."""
+    def replace_all(self, entries: Sequence[tuple[int, bytes]]) -> None:
+        """Store these rows instead of all others."""
         with self._writing():
             self._run("DELETE FROM {spooled} WHERE log = ?")
             self._insert(entries)

@@ -1,4 +1,4 @@
-"""Reading a stream: numbered releases of every query, from the rows of a log, its archives and its spool.
+"""Reading a stream: numbered releases of every query, from the rows of a log, its archives and its side tables.
 
 `read_stream` is for who reads only: reports, cards, tables, `ledger show`, pages of a service. It opens the log without
 writing, fences nobody, leaves no file behind, and never touches the secret of a commit: neither state nor position.
@@ -29,7 +29,7 @@ from tidegate.pipeline.log_heads import Head
 from tidegate.pipeline.logs import LogReader
 from tidegate.pipeline.numbered_releases import BEGINNING, ReleaseReader, State
 from tidegate.pipeline.query_releases import Released
-from tidegate.pipeline.side_tables import Spool
+from tidegate.pipeline.side_tables import SideTables
 from tidegate.sinks.chunks import Chunk
 
 
@@ -42,7 +42,7 @@ class Reading:
         The queries.
     mechanisms, scopes
         Of each query: what releases, with its share, and its part of the budget.
-    spool, archives
+    side_tables, archives
         What the pipeline keeps beside the commits; archives read the log, too.
 
     Attributes
@@ -60,13 +60,13 @@ class Reading:
         parts: Sequence[Config],
         mechanisms: Mapping[str, Mechanism],
         scopes: Mapping[str, Scope],
-        spool: Spool,
+        side_tables: SideTables,
         archives: Archives,
     ) -> None:
         self.parts, self.mechanisms, self.scopes = {part.name: part for part in parts}, mechanisms, scopes
-        self.spool, self.archives = spool, archives
+        self.side_tables, self.archives = side_tables, archives
         self._by_scope = {scopes[name].number: (name, mechanisms[name]) for name in self.parts}
-        self.checkpoint: dict[str, State] = spool.note("readers") or {}
+        self.checkpoint: dict[str, State] = side_tables.note("readers") or {}
         self.readers = {name: self.reader(name, self.checkpoint) for name in self.parts}
         self.next = min(reader.commit for reader in self.readers.values())
         self.released = {name: Released(self, part) for name, part in self.parts.items()}
@@ -83,7 +83,7 @@ class Reading:
             name,
             scope,
             mechanism,
-            masks=partial(self.spool.gaps, columns=mechanism.columns) if gappy else None,
+            masks=partial(self.side_tables.gaps, columns=mechanism.columns) if gappy else None,
             withholds=part.mechanism.statistic == "steps",
             explained=any(each.answers for each in self.parts.values()),
             state=state,
@@ -111,7 +111,7 @@ class Reading:
 
     def chunks(self, name: str, after: int = 0) -> Iterator[Chunk]:
         """Committed releases of a query after a number, in order; also those that were archived."""
-        mark = self.spool.mark(self.scopes[name].number, number=after)
+        mark = self.side_tables.mark(self.scopes[name].number, number=after)
         known = [{}, self.archives.readers, self.checkpoint, {} if mark is None else {name: mark.state}]
         begins = (self.reader(name, states) for states in known)
         reader = max((each for each in begins if each.number <= after), key=lambda each: each.number)
@@ -139,11 +139,11 @@ class StreamReader:
     def __init__(self, queries: Queries) -> None:
         self.queries = queries
         self.log = LogReader(queries.ledger)
-        self._spool: Spool | None = None
+        self._side_tables: SideTables | None = None
         try:
-            self._spool = Spool(self.log, queries.ledger)
+            self._side_tables = SideTables(self.log, queries.ledger)
             self.archives = Archives(
-                self.log, self._spool, archives_of(queries.first), queries.first.run.keep
+                self.log, self._side_tables, archives_of(queries.first), queries.first.run.keep
             )
             self.books = self.log.books()
             if not self.books:
@@ -153,7 +153,7 @@ class StreamReader:
             mechanisms = {part.name: part.mechanism for part in parts}
             check_same(queries, mechanisms, book)
             scopes = {scope.name: scope for scope in book.alive}
-            self._reading = Reading(parts, mechanisms, scopes, self._spool, self.archives)
+            self._reading = Reading(parts, mechanisms, scopes, self._side_tables, self.archives)
             self.released = self._reading.released
             self.refresh()
         except BaseException:
@@ -198,8 +198,8 @@ class StreamReader:
 
     def close(self) -> None:
         """Let go of the log."""
-        if self._spool is not None:
-            self._spool.close()
+        if self._side_tables is not None:
+            self._side_tables.close()
         self.log.close()
 
     def __enter__(self) -> StreamReader:

@@ -62,7 +62,7 @@ class Channel:
 
     def _load(self, pipeline: Pipeline) -> None:
         """Take up what was released: from what was noted of this board, or else from the first release on."""
-        released, known = pipeline.released[self.config.name], pipeline.spool.note(self._note)
+        released, known = pipeline.released[self.config.name], pipeline.side_tables.note(self._note)
         self._remembered = 0
         # a standing question may depend on all releases, and other alarms have another past
         if known is None or known["key"] != self._key or self.board.alarms.standing:
@@ -98,7 +98,7 @@ class Channel:
                 "number": self.board.number,
                 **self.board.summary(),
             }
-            pipeline.spool.put_note(self._note, noted)
+            pipeline.side_tables.put_note(self._note, noted)
             self._remembered = self.board.number
 
     @contextmanager

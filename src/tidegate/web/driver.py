@@ -19,7 +19,7 @@ from tidegate.pipeline.archive import Archives
 from tidegate.pipeline.json_log import log
 from tidegate.pipeline.logs import LogReader
 from tidegate.pipeline.public_account import signing_key
-from tidegate.pipeline.side_tables import Spool
+from tidegate.pipeline.side_tables import SideTables
 from tidegate.pipeline.stream_reader import Reading, archives_of
 from tidegate.sinks.chunks import Chunk
 from tidegate.web.channel import Channel
@@ -70,10 +70,12 @@ class LogView:
         self.identity = pipeline.identity
         self.log = LogReader(queries.ledger)
         try:
-            self._spool = Spool(self.log, queries.ledger)
+            self._side_tables = SideTables(self.log, queries.ledger)
             folder = archives_of(queries.first)
-            self.archives = Archives(self.log, self._spool, folder, queries.first.run.keep)
-            self._reading = Reading(pipeline.parts, pipeline.mechanisms, scopes, self._spool, self.archives)
+            self.archives = Archives(self.log, self._side_tables, folder, queries.first.run.keep)
+            self._reading = Reading(
+                pipeline.parts, pipeline.mechanisms, scopes, self._side_tables, self.archives
+            )
         except BaseException:
             self.log.close()
             raise
@@ -91,7 +93,7 @@ class LogView:
 
     def close(self) -> None:
         """Close the log."""
-        self._spool.close()
+        self._side_tables.close()
         self.log.close()
 
 

@@ -102,9 +102,9 @@ class WholePool(BudgetAbsorption):
     """Publications take all of ε, and tests half of it besides."""
 
     @cached_property
-    def whole_scale(self) -> float:
+    def unit_scale(self) -> float:
         """Too small."""
-        return float(super().whole_scale) / 2
+        return float(super().unit_scale) / 2
 
 
 class Forgetful(BudgetDistribution):
@@ -116,7 +116,7 @@ class Forgetful(BudgetDistribution):
         return 1
 
     @property
-    def separate_shares(self) -> tuple[int, int, int]:
+    def separate_unit_split(self) -> tuple[int, int, int]:
         """Those of the real window."""
         w = self.policy.steps_charged
         fine = 1 << 30
@@ -136,9 +136,9 @@ class ThinPanPrivate(BudgetAbsorption):
     """Half of all noise is missing."""
 
     @cached_property
-    def whole_scale(self) -> float:
+    def unit_scale(self) -> float:
         """Too small."""
-        return float(super().whole_scale) / 2
+        return float(super().unit_scale) / 2
 
     @cached_property
     def score_scale(self) -> float:
@@ -197,9 +197,9 @@ class BareDistribution(_Bare, BudgetDistribution):
     """Pan-private BD as printed: a third of what remains of a pool that tends to ε/2, not ε/3."""
 
     @property
-    def separate_shares(self) -> tuple[int, int, int]:
+    def separate_unit_split(self) -> tuple[int, int, int]:
         """A pool of ε/2."""
-        total, test, pool = super().separate_shares
+        total, test, pool = super().separate_unit_split
         return total, test, pool * 3 // 2
 
     def offered(self, state: Any, step: int) -> int:

@@ -31,9 +31,9 @@ from tidegate.structures.hierarchy import Hierarchy
 class ThinRescue(RescueDP):
     """A fifth of the noise is missing."""
 
-    def whole_scale(self, units: int) -> float:
+    def unit_scale(self, units: int) -> float:
         """Too small."""
-        return super().whole_scale(units) / 1.25
+        return super().unit_scale(units) / 1.25
 
 
 class ProcessNoiseFromTheStream(RescueDP):

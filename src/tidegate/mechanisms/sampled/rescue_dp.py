@@ -44,7 +44,9 @@ class Constants(NamedTuple):
     fixed: int  # units of every measurement; 0: they are allocated
     period: int  # steps between measurements; 0: the controller decides
     groups: bool  # else every column is measured by itself
-    whole: float  # a measurement of n units has noise of the scale whole/n, in grid units
+    unit_scale: (
+        float  # the noise scale of a measurement that spends one unit, in grid units; n units: unit_scale/n
+    )
     grid: float
     portion: float  # φ
     most_portion: float  # p_max
@@ -105,7 +107,7 @@ def left_at(step: int, limit: int, ring: Any, total: Any) -> Any:
 @lean
 def group(amount: int, constants: Any, sampling: Any, work: Any) -> None:
     """Form groups of columns that are small beside the noise of this many units and move alike."""
-    scale = publication_scale(constants.whole, amount)
+    scale = publication_scale(constants.unit_scale, amount)
     if constants.groups:
         small = constants.small if constants.small > 0.0 else scale
         difference = constants.difference if constants.difference > 0.0 else small
@@ -136,7 +138,7 @@ def next_interval(step: int, error: float, left: int, constants: Any, control: A
         return interval  # what was not predicted is not an error of a prediction
     signal = feedback(sampling.errors, sampling.counts[0] - 1, error, step - sampling.last[0], control)
     following = max(allocate(left, interval, constants), constants.least)
-    return rescue_interval(interval, signal, publication_scale(constants.whole, following), control)
+    return rescue_interval(interval, signal, publication_scale(constants.unit_scale, following), control)
 
 
 @lean
@@ -297,7 +299,7 @@ class RescueDP(Mechanism):
         put(self, "most", most)
         if not isinstance(self.allocation, bool):
             raise InvalidParameter("allocation", self.allocation, "True or False", "leave it out")
-        widest = self.whole_scale(self.units) * length / self.units
+        widest = self.unit_scale(self.units) * length / self.units
         if self.units >= 2**50 or widest > 2**50:
             raise InvalidParameter(
                 "window", length, "small enough for the noise to be counted on the grid", "shorten the window"
@@ -322,8 +324,8 @@ class RescueDP(Mechanism):
         portion = min(self.portion * math.log(2.0), self.most_portion, float(Fraction(self.most)))
         return share if portion < share else Fraction(0)
 
-    def whole_scale(self, units: int) -> float:
-        """The noise scale of a measurement that spends k of so many units is this over k, in grid units."""
+    def unit_scale(self, units: int) -> float:
+        """The noise scale, in grid units, of a measurement that spends one of so many units; k units: this over k."""
         return self.noise_scale(units)
 
     def step_losses(self, releases: Releases) -> npt.NDArray[np.float64] | None:
@@ -379,7 +381,7 @@ class RescueDP(Mechanism):
             fixed=int(self.fixed_part * units),
             period=0 if control else self.first_interval,
             groups=groups is not None and self.columns > 1,
-            whole=self.whole_scale(units),
+            unit_scale=self.unit_scale(units),
             grid=grid,
             portion=float(self.portion),
             most_portion=float(self.most_portion),

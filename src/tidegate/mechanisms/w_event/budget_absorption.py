@@ -45,7 +45,7 @@ def shares_offered(step: int, latest: int, taken: int, window: int) -> Any:
     """The shares that a publication at this step may spend (Figure 4, lines 4 to 8); 0: the step is nullified.
 
     The last publication, at step l, spent n_l shares: its own, and those that it absorbed. The n_l − 1 steps after it
-    are nullified. Any other step i may spend its own share and those of the steps skipped since then,
+    are nullified. Any later step i may spend its own share and those of the skipped steps after the nullified ones,
     n = min(i − l − n_l + 1, w). Before the first publication l is the step before the stream, and n_l = 1.
 
     Parameters
@@ -80,20 +80,22 @@ def absorb(
     work: Any,
     out: Any,
 ) -> Any:
-    """Release rows[begin:]; returns the index of a step that lacks noise and which (DONE: none lacks any).
+    """Release rows[begin:]. A step writes nothing before it has its noise.
 
-    A step writes nothing before it has its noise.
+    Returns (index, wanted): the step that still lacks noise and what `draw_row` needs for it, or (number of rows, DONE).
     """
     constants, published, work, out = Constants(*constants), Published(*published), Work(*work), Output(*out)
     for index in range(begin, rows.shape[0]):
         step, row = first + index, rows[index]
         shares = shares_offered(step, memory[LATEST], memory[TAKEN], constants.window)
         amount, chosen = shares * constants.share, 0
-        if amount > 0 and constants.whole <= WIDEST * amount:
-            limit = np.nextafter(constants.whole / amount, np.inf)  # never below the scale of a publication
+        if amount > 0 and constants.unit_scale <= WIDEST * amount:
+            limit = np.nextafter(
+                constants.unit_scale / amount, np.inf
+            )  # never below the scale of a publication
             chosen = choose(row, tests[index], limit, constants, published, work)
         if chosen:
-            scale = publication_scale(constants.whole, amount)
+            scale = publication_scale(constants.unit_scale, amount)
             wanted = draw_row(pool, slot, step, scale)
             if wanted != DONE:
                 return index, wanted
@@ -121,19 +123,22 @@ class BudgetAbsorption(Publishing):
 
     Privacy
     -------
-    Unit and neighbours are the policy's; event level is w = 1. Half of ε pays for the dissimilarities: ε/(2w) at each
-    step, or ε/2 for all of a window together where they share noise (docs/mechanisms/noise.md). The other half is
-    counted in whole units u = ε/(2w), and a publication spends n·u. Any w consecutive steps publish at most w·u
-    (w-event paper, Theorem 5, proved for the integer rule in docs/proofs/budget_absorption.md).
+    Unit and neighbours are the policy's; event level is w = 1. Half of ε pays for the dissimilarities (with `shift` the
+    part w/d): an equal part at each step, or all of it for the tests of a window together where they share noise
+    (docs/mechanisms/noise.md). The rest is for publications, in w equal shares u per window, each ε/(2w) without `shift`.
+    With `pan_private="single"` half of the rest is kept for the intrusion, and u = ε/(4w). A publication spends n·u with
+    a whole n. Any w consecutive steps spend at most w·u on publications (w-event paper, Theorem 5, proved for the
+    integer rule in docs/proofs/budget_absorption.md).
 
     Departures from the paper:
 
     - The budget in line 5 is that of the LAST publication, as the paper's prose says. Read literally, line 5 has a
       privacy loss of up to 1.5 ε.
     - Shares are whole numbers: in floating point the number of nullified steps can be off by one.
-    - If units may move between columns, Δ = 2.
+    - With `adjacency="replace"` and several columns, Δ is twice `max_change`.
     - Before the first publication the release is 0.
-    - Groups of columns share one account. With one each, the privacy loss is up to (w/2 + ½)ε.
+    - Where units move, groups of columns share one account: with one each, the privacy loss would be up to (w/2 + ½)ε.
+      For fixed units each group has its own.
 
     Error
     -----
@@ -153,10 +158,10 @@ class BudgetAbsorption(Publishing):
     """
 
     @property
-    def separate_shares(self) -> tuple[int, int, int]:
-        """Shares of the budget, of each test, and of all publications of a window, where tests have their own noise."""
+    def separate_unit_split(self) -> tuple[int, int, int]:
+        """(units of the whole budget, of one test, of all publications in a window), where tests share no noise."""
         w, d = self.window, self.columns
-        if self.pan_private == SINGLE:  # shares of ε/(4w): a quarter of ε is kept for the intrusion
+        if self.pan_private == SINGLE:  # units of ε/(4w): a quarter of ε is kept for the intrusion
             return 4 * w, 2, w
         if not self.shift:
             return 2 * w, 1, w
@@ -164,7 +169,7 @@ class BudgetAbsorption(Publishing):
 
     @property
     def reserve(self) -> int:
-        """Shares that a step keeps for an unnoticed look at the state, which costs at most the w of one publication."""
+        """Units charged to every step for one unnoticed look at the state: it costs at most one publication, w units."""
         return 1 if self.pan_private == SINGLE else 0
 
     def begin_one(self, first: int) -> State:
@@ -175,12 +180,12 @@ class BudgetAbsorption(Publishing):
         """The units that a publication at this step may spend; −1 if it is nullified."""
         latest, taken = state.memory.tolist()
         shares = int(shares_offered(step, latest, taken, self.window))
-        return shares * (self.shares[2] // self.window) if shares else -1
+        return shares * (self.unit_split[2] // self.window) if shares else -1
 
     def note(self, state: State, step: int, amount: int) -> None:
         """Store the step of a publication and its shares."""
         if amount:
-            state.memory[:] = step, amount // (self.shares[2] // self.window)
+            state.memory[:] = step, amount // (self.unit_split[2] // self.window)
 
     def run(
         self,
@@ -212,15 +217,15 @@ class BudgetAbsorption(Publishing):
         Parameters
         ----------
         absorbed
-            The mean number α of shares that a publication absorbs.
+            The mean number α of shares that a publication absorbs besides its own.
         nullified_error
             The mean error of a nullified step, which depends on the data alone.
         """
         grid = float(Fraction(self.grid))
-        whole, count = int(absorbed), absorbed + 1
-        harmonic = sum(1 / k for k in range(1, whole + 2)) + (absorbed - whole) / (whole + 2)
-        share = self.whole_scale / (self.shares[2] / self.window) * grid
-        published = (share * harmonic + absorbed * nullified_error) / (absorbed + count)
+        full, released = int(absorbed), absorbed + 1
+        harmonic = sum(1 / k for k in range(1, full + 2)) + (absorbed - full) / (full + 2)
+        scale_of_one_share = self.unit_scale / (self.unit_split[2] / self.window) * grid
+        published = (scale_of_one_share * harmonic + absorbed * nullified_error) / (absorbed + released)
         return published + self.score_scale * grid / self.columns
 
     @classmethod

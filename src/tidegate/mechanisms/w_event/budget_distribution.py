@@ -86,13 +86,13 @@ def distribute(
     for index in range(begin, rows.shape[0]):
         step, row = first + index, rows[index]
         amount, chosen = units_offered(total[0] - ring[step % window], constants.pool), 0
-        if amount > 0 and constants.whole <= WIDEST * amount:
+        if amount > 0 and constants.unit_scale <= WIDEST * amount:
             limit = np.nextafter(
-                constants.whole / amount, np.inf
+                constants.unit_scale / amount, np.inf
             )  # at least the scale that a publication has
             chosen = choose(row, tests[index], limit, constants, published, work)
         if chosen:
-            scale = publication_scale(constants.whole, amount)
+            scale = publication_scale(constants.unit_scale, amount)
             wanted = draw_row(pool, slot, step, scale)
             if wanted != DONE:
                 return index, wanted
@@ -122,13 +122,19 @@ class BudgetDistribution(Publishing):
 
     Privacy
     -------
-    Unit and neighbours: the policy's (w-event, or event level as w = 1). Half of ε pays for the dissimilarities,
-    ε/(2w) at each step, or for all of a window together where they share noise (docs/mechanisms/noise.md); a
-    publication at step i spends half of ε/2 minus what the last w − 1 steps spent, so the window's
-    publications never exceed ε/2 (w-event paper, Theorem 4; docs/proofs/budget_distribution.md).
-    Departures from the paper: the half is rounded DOWN to a unit of the account, because exact denominators double with
-    each publication, and a publication that rounds to nothing is skipped; a row that may change column has
-    Δ = 2; before the first publication the release is 0. Groups of columns share one pool.
+    Unit and neighbours: the policy's (w-event, or event level as w = 1). Half of ε pays for the dissimilarities (with
+    `shift` the part w/d): an equal part at each step, or all of it for the tests of a window together where they share
+    noise (docs/mechanisms/noise.md). The rest is the pool of publications; with `pan_private="single"` the pool is ε/3,
+    and ε/6 is kept for the intrusion. A publication spends half of what the publications of the last w − 1 steps have
+    left of the pool, so those of a window never exceed it (w-event paper, Theorem 4; docs/proofs/budget_distribution.md).
+
+    Departures from the paper:
+
+    - The half is rounded DOWN to a unit of the account, because exact denominators double with each publication. A
+      publication that rounds to nothing is skipped.
+    - With `adjacency="replace"` and several columns, Δ is twice `max_change`.
+    - Before the first publication the release is 0.
+    - Where units move, groups of columns share one pool. For fixed units each group has its own.
 
     Error
     -----
@@ -148,8 +154,8 @@ class BudgetDistribution(Publishing):
     """
 
     @property
-    def separate_shares(self) -> tuple[int, int, int]:
-        """`shares` where every test is charged for itself."""
+    def separate_unit_split(self) -> tuple[int, int, int]:
+        """`unit_split` where every test is charged for itself."""
         w, d = self.window, self.columns
         if self.pan_private == SINGLE:  # a pool of ε/3, and ε/6 kept for the intrusion
             fine = 1 << max(0, min(FINENESS, 46 - w.bit_length()))
@@ -163,7 +169,7 @@ class BudgetDistribution(Publishing):
     @property
     def reserve(self) -> int:
         """An unnoticed intrusion costs at most half of the pool: as much in every window, spread over its steps."""
-        return self.shares[2] // (2 * self.window) if self.pan_private == SINGLE else 0
+        return self.unit_split[2] // (2 * self.window) if self.pan_private == SINGLE else 0
 
     def begin_one(self, first: int) -> State:
         """Nothing was published."""
@@ -182,7 +188,7 @@ class BudgetDistribution(Publishing):
         """Half of what the window has left."""
         state.spent.move_to(step)
         ring, total = state.spent.ring, state.spent.total
-        return int(units_offered(int(total[0] - ring[step % self.window]), self.shares[2]))
+        return int(units_offered(int(total[0] - ring[step % self.window]), self.unit_split[2]))
 
     def note(self, state: State, step: int, amount: int) -> None:
         """What the last w steps have published."""
@@ -226,7 +232,7 @@ class BudgetDistribution(Publishing):
             How many publications m occur in a window.
         """
         grid = float(Fraction(self.grid))
-        half = 2 * self.whole_scale / self.shares[2] * grid  # the scale of a window's first publication
+        half = 2 * self.unit_scale / self.unit_split[2] * grid  # the scale of a window's first publication
         return half * (2.0**publications - 1) / publications + self.score_scale * grid / self.columns
 
     @classmethod

@@ -65,7 +65,7 @@ def open_step(mechanism: Publishing, state: PanState, step: int, noise: Draws) -
     if state.numbers[OPEN]:
         raise InvalidInput("a step is open; close it by pushing it before the next one is opened.")
     amount = mechanism.offered(state.rule, step)
-    if amount > 0 and mechanism.whole_scale > WIDEST * amount:
+    if amount > 0 and mechanism.unit_scale > WIDEST * amount:
         amount = 0
     state.numbers[:] = step, amount, 0, 0
     if amount > 0:
@@ -135,7 +135,7 @@ def _close_step(mechanism: Publishing, state: PanState, source: Source, out: Out
     out.units[0] = mechanism.fixed_units
     chosen = amount > 0 and (intrusions > 0 or _decide(mechanism, state, source))
     if chosen:
-        scale = float(publication_scale(mechanism.whole_scale, amount))
+        scale = float(publication_scale(mechanism.unit_scale, amount))
         noise = laplace(source, "output", step, scale, (mechanism.columns,))
         published.last[:] = np.clip(state.cells[0] + noise, -FURTHEST, FURTHEST)
         # of two draws, and one more for each intrusion
@@ -161,12 +161,12 @@ def _decide(mechanism: Publishing, state: PanState, source: Source) -> bool:
     score += int(laplace(source, "decision", step, scale, (1,))[0])
     # the cells' own noise adds this much to the dissimilarity, whatever the data
     own = columns * expected_absolute_laplace(scale)
-    return bool(score - own > columns * float(publication_scale(mechanism.whole_scale, amount)))
+    return bool(score - own > columns * float(publication_scale(mechanism.unit_scale, amount)))
 
 
 def _add_noise(mechanism: Publishing, state: PanState, source: Source, when: str) -> None:
     """Fresh noise of full scale on all cells."""
     step, amount = state.numbers[:INTRUSIONS].tolist()
-    scales = float(publication_scale(mechanism.whole_scale, amount)), mechanism.score_scale
+    scales = float(publication_scale(mechanism.unit_scale, amount)), mechanism.score_scale
     for cells, stream, scale in zip(state.cells, ("counts", "differences"), scales, strict=True):
         cells += laplace(source, stream + when, step, scale, (mechanism.columns,))

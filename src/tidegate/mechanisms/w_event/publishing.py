@@ -61,7 +61,7 @@ class Constants(NamedTuple):
     test: int  # units of one test; 0 where spans pay for tests
     share: int  # Budget Absorption: units of one share, ε/(2w)
     pool: int  # Budget Distribution: units that the publications of a window share
-    whole: float  # a publication of n units has noise of the scale whole/n
+    unit_scale: float  # the noise scale of a publication that spends one unit; n units: unit_scale/n
     grid: float
     measure: int  # which dissimilarity
     expected: Any  # of each column group: the score that noise of scale 1 causes by itself
@@ -237,7 +237,7 @@ class Publishing(SharingMechanism):
                 "None with groups, shift or another dissimilarity",
                 "choose one of them: their noised state has not been worked out together",
             )
-        if self.units >= 2**50 or self.score_scale > 2**50 or self.whole_scale > 2**55:
+        if self.units >= 2**50 or self.score_scale > 2**50 or self.unit_scale > 2**55:
             raise InvalidParameter(
                 "window",
                 self.window,
@@ -307,13 +307,13 @@ class Publishing(SharingMechanism):
 
     @property
     @abstractmethod
-    def separate_shares(self) -> tuple[int, int, int]:
-        """`shares` where every test is charged for itself."""
+    def separate_unit_split(self) -> tuple[int, int, int]:
+        """`unit_split` where every test is charged for itself."""
 
     @cached_property
-    def shares(self) -> tuple[int, int, int]:
-        """(all units, units of one dissimilarity test, units of publications in a window)."""
-        total, test, pool = self.separate_shares
+    def unit_split(self) -> tuple[int, int, int]:
+        """(units of the whole budget, of one dissimilarity test, of all publications in a window)."""
+        total, test, pool = self.separate_unit_split
         if self.sharing is None:
             return total, test, pool
         finer = (self.sharing.group_part * total).denominator  # so that a group of tests costs whole units
@@ -340,7 +340,7 @@ class Publishing(SharingMechanism):
     @property
     def measuring_part(self) -> Fraction:
         """What the tests of a window cost."""
-        total, test, _ = self.separate_shares
+        total, test, _ = self.separate_unit_split
         return Fraction(self.window * test, total)
 
     @property
@@ -351,7 +351,7 @@ class Publishing(SharingMechanism):
     @property
     def units(self) -> int:
         """Into how many exact units the whole budget is divided."""
-        return self.shares[0]
+        return self.unit_split[0]
 
     @cached_property
     def law(self) -> AnyLaw | None:
@@ -380,12 +380,12 @@ class Publishing(SharingMechanism):
         """The noise scale of one dissimilarity in grid units, of Laplace noise with its variance where it is shared."""
         if self.sharing is not None:
             return self.sharing.laplace_scale
-        total, test, _ = self.separate_shares
+        total, test, _ = self.separate_unit_split
         return float_up(self.measure.sensitivity * self.sensitivity * total / (test * self._epsilon))
 
     @cached_property
-    def whole_scale(self) -> float:
-        """The noise scale of a publication that spends k units is this over k, in grid units."""
+    def unit_scale(self) -> float:
+        """The noise scale of a publication that spends one unit, in grid units; with k units it is this over k."""
         return self.noise_scale(self.units)
 
     @property
@@ -439,7 +439,7 @@ class Publishing(SharingMechanism):
     @cached_property
     def fixed_units(self) -> int:
         """What every step costs: its test, and what is kept for an intrusion that nobody notices."""
-        return self.shares[1] + self.reserve
+        return self.unit_split[1] + self.reserve
 
     @cached_property
     def grid_step(self) -> float:
@@ -470,14 +470,14 @@ class Publishing(SharingMechanism):
 
     def constants(self, group_of: Integers) -> Constants:
         """What the loop knows of the configuration."""
-        _, test, pool = self.shares
+        _, test, pool = self.unit_split
         name, sizes = self.measure.name, np.bincount(group_of, minlength=self.group_count)
         return Constants(
             self.window,
             test,
             pool // self.window,
             pool,
-            self.whole_scale,
+            self.unit_scale,
             float(Fraction(self.grid)),
             list(BUILT_IN).index(name) if name in BUILT_IN else GIVEN,
             np.array([self.measure.expected(int(size)) for size in sizes]),
