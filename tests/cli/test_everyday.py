@@ -37,6 +37,42 @@ def test_check_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (tmp_path / "out.csv").read_bytes() == out
 
 
+def test_check_reads_receipts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A ledger that is gone, or an older copy, is refused beside releases of the newest one, as `release` refuses it."""
+    toml = settings(tmp_path, ("count = 12", "count = 6")).path
+    ledger = toml.with_suffix(".ledger")
+    assert main(["release", str(toml)]) == 0
+    older = ledger.read_bytes()
+    settings(tmp_path)
+    assert main(["release", str(toml)]) == 0
+    capsys.readouterr()
+    for content, words in ((None, "released from another log"), (older, "older copy")):
+        ledger.unlink(missing_ok=True)  # a refused start leaves none
+        if content is not None:
+            ledger.write_bytes(content)
+        assert main(["check", str(toml), "--json"]) == 2
+        checks = {one["name"]: one for one in said(capsys)["checks"]}  # type: ignore[attr-defined]
+        assert checks["ledger"]["ok"] is False
+        assert words in checks["ledger"]["sentence"]
+        assert main(["release", str(toml)]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_check_of_a_stream_that_has_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where a mechanism revises earlier steps, no step follows the last one, and `check` says so."""
+    sample = ('name = "Uniform"', 'name = "OptStream"')
+    toml = settings(tmp_path, sample, ("count = 12", "count = 8")).path
+    assert main(["release", str(toml)]) == 0
+    assert main(["check", str(toml)]) == 0
+    settings(tmp_path, sample)
+    capsys.readouterr()
+    assert main(["check", str(toml)]) == 2
+    sentence = "the stream was finished at step 8"
+    assert sentence in capsys.readouterr().out
+    assert main(["release", str(toml)]) == 2
+    assert sentence in capsys.readouterr().err
+
+
 def test_every_command_says_what_comes_next(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

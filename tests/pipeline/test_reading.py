@@ -17,6 +17,7 @@ from tidegate.ingest import blocks as blocks_module
 from tidegate.pipeline import open_pipeline, read_stream
 from tidegate.pipeline import pipeline as pipeline_module
 from tidegate.pipeline.logs import open_log
+from tidegate.pipeline.stream_reader import difference
 from tidegate.sinks.chunks import joined
 
 
@@ -133,3 +134,20 @@ def test_who_reads_only_never_needs_a_secret(tmp_path: Path) -> None:
         database.execute("DROP TABLE spooled")
     with read_stream(queries) as stream:
         assert stream.released["query"].number >= 40
+
+
+def test_a_difference_is_what_people_have_changed() -> None:
+    """A window changes the delay and the noise of Tide as well, and other columns change the mechanism."""
+
+    def about(window: int, columns: list[str]) -> dict[str, object]:
+        policy = {"policy": "WEvent", "window": window}
+        mechanism = {"mechanism": "Tide", "delay": window, "noise": [window], "policy": policy}
+        return {"mechanism": {**mechanism, "columns": len(columns)}, "query": {"columns": columns}}
+
+    before = about(24, ["north"])
+    assert difference(before, about(12, ["north"])) == ("mechanism.policy.window", 24, 12)
+    assert difference(before, about(24, ["north", "south"])) == (
+        "query.columns",
+        ["north"],
+        ["north", "south"],
+    )

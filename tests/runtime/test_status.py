@@ -243,6 +243,21 @@ def test_a_sink_that_lacks_releases_is_counted(tmp_path: Path) -> None:
         assert [(sink["backlog"], sink["reached"]) for sink in stream.backlogs] == [(12, False)]
 
 
+def test_the_budget_of_a_stream_that_has_ended(tmp_path: Path) -> None:
+    """A start that finds all steps released says what the last window has spent, as the run before it did."""
+    config = settings(tmp_path, ('name = "Uniform"', 'name = "OptStream"'))
+    with open_one(config) as stream:
+        intake = config.open(stream.position)
+        stream.drive(intake)
+        before = stream.budget
+        stream.finish()
+        intake.close()
+        assert stream.budget == before
+    assert before["spent_in_last_window"] == "1"
+    with open_one(config) as again:
+        assert again.budget == before
+
+
 def test_a_followed_stream_prunes_itself(tmp_path: Path) -> None:
     """With archives in [run]; the folder must be there before anything is released."""
     run = ("[sink]", '[run]\narchives = "archives"\nkeep = 4\n\n[sink]')

@@ -44,7 +44,7 @@ def test_a_finite_stream_is_released_once(tmp_path: Path) -> None:
         (
             'columns = ["north", "south"]',
             'columns = ["north"]',
-            "columns = 2 and the configuration now says 1",
+            'columns.names = ["north", "south"] and the configuration now says ["north"]',
         ),
         ('length = "1h"', 'length = "2h"', "steps.length = 3600 and the configuration now says 7200"),
         ('name = "Uniform"', 'name = "Sample"', 'mechanism = "Uniform"'),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +15,7 @@ from tidegate.cli.progress import following, release_of
 
 if TYPE_CHECKING:
     from tidegate.config import Config, Queries
+    from tidegate.pipeline.logs import LogReader
 
 EXAMPLE = "Example: tidegate check tidegate.toml --json"
 PATIENCE = 10  # seconds for a broker's answer
@@ -25,10 +26,10 @@ def check(
     follow: Annotated[bool, typer.Option("--follow", help="As for `release --follow`.")] = False,
     as_json: Machine = False,
 ) -> None:
-    """Check a configuration, its source, ledger and sink: everything that `release` would refuse at its start.
+    """Check a configuration, its source, ledger and sink, as `release` does at its start.
 
     Reads no record (of a file only its header or schema), charges nothing and leaves nothing behind. Ends with 0
-    if a release could start, and with 2 if not.
+    if nothing was found that `release` would refuse, and with 2 otherwise.
     """
     from tidegate.config import read_queries
     from tidegate.errors import TidegateError, without_secrets
@@ -119,20 +120,50 @@ def _ledger(queries: Queries) -> str:
     from tidegate.errors import InvalidInput
     from tidegate.pipeline import read_stream
     from tidegate.pipeline.logs import log_exists, refuse_earlier_in_database, replication
+    from tidegate.pipeline.stream_reader import stream_finished
 
     if is_url(queries.ledger):
         refuse_earlier_in_database(queries.ledger)
     if log_exists(queries.ledger):
         with read_stream(queries) as stream:
-            words = f"it stands at step {stream.step:,}"
+            words, count = f"it stands at step {stream.step:,}", queries.first.steps.count
+            if stream.finished and (count is None or count > stream.step):
+                raise stream_finished(stream.step)
+            begins = {scope.name: scope.first - 1 for scope in stream.books[-1][1].alive}
+            _receipts(queries, stream.identity, begins, stream.log)
     else:
         words, folder = "a new one will be made", Path(queries.ledger).absolute().parent
         if not is_url(queries.ledger) and not os.access(folder, os.W_OK):
             raise InvalidInput(
                 f"the folder {folder} cannot be written; change its rights, or name another ledger."
             )
+        _receipts(queries)
     warning = replication(queries.ledger) if is_url(queries.ledger) else ""
     return f"{words}; {warning}." if warning else f"{words}."
+
+
+def _receipts(
+    queries: Queries,
+    identity: str = "",
+    begins: Mapping[str, int] | None = None,
+    log: LogReader | None = None,
+) -> None:
+    """Refuse what the receipts of outputs refuse: a new log beside releases of another one, and an older log."""
+    from tidegate.core.postgres_log import is_url
+    from tidegate.pipeline.outputs import placed, receipt_path
+    from tidegate.pipeline.receipts import Origin, Receipt
+
+    origin = Origin.of(identity, queries.fingerprint, queries.policy.budget, queries.first.window)
+    ledger = None if is_url(queries.ledger) else Path(queries.ledger)
+    for part in (each for edition in queries.editions for each in edition):
+        config = part if begins is None else placed(part, begins)
+        location = config.locate(config.sink.location)
+        output = None if location == "-" or "://" in location else Path(location)
+        receipt = Receipt(receipt_path(config, output, ledger, listed=queries.listed), origin)
+        if receipt.of_another:
+            raise receipt.refuse_another(location, begun=log is not None)
+        if log is not None:
+            receipt.refuse_older(log, location)
 
 
 def _sink(config: Config) -> str:

@@ -174,14 +174,14 @@ def answer_sinks(
     ]
 
 
-def receipt_path(config: Config, sink: Sink, log: Path | None, *, listed: bool) -> Path:
-    """Where the receipt of a sink lies: where the configuration says, beside its file, or beside the log."""
+def receipt_path(config: Config, output: Path | None, log: Path | None, *, listed: bool) -> Path:
+    """Where the receipt of an output is: where the configuration says, beside its file, or beside the log."""
     name = f"-{config.name}" if listed else ""
     if config.sink.receipt is not None:
         path = Path(config.locate(config.sink.receipt))
         return path.with_name(path.name + name)
-    if sink.path is not None:
-        return sink.path.with_name(sink.path.name + ENDING)
+    if output is not None:
+        return output.with_name(output.name + ENDING)
     beside = log or config.path
     return beside.with_name(beside.name + name + ENDING)
 

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.config import Config, Queries
-from tidegate.config.keys import THE_END
 from tidegate.core.commit import FINISHED, Row, head_of
 from tidegate.core.errors import LogMismatch
 from tidegate.core.log import Log
@@ -65,6 +64,7 @@ from tidegate.pipeline.stream_reader import (
     difference,
     history_of,
     other_configuration,
+    stream_finished,
 )
 from tidegate.sinks.chunks import Chunk
 
@@ -211,10 +211,15 @@ class Pipeline:
 
         adds = all(each.adds for each in self.released.values())
         most = {name: each.units for name, each in self.released.items()}
+        spent, remaining = self.session.spent, self.session.remaining
+        if self._finished:  # the session of an ended stream does not read its charges again
+            for name, each in self.released.items():
+                now, following = each.spent_by(np.array([each.step, each.step + 1])).tolist()
+                spent[name], remaining[name] = now, max(0, each.units - following)
         return {
             "limit": show(self.queries.policy.budget.total if adds else worth(most)),
-            "spent_in_last_window": show(worth(self.session.spent)),
-            "remaining_for_next_step": show(worth(self.session.remaining)),
+            "spent_in_last_window": show(worth(spent)),
+            "remaining_for_next_step": show(worth(remaining)),
         }
 
     @property
@@ -255,7 +260,7 @@ class Pipeline:
                 return known.get(self._sink_key(query, name), (0, None))[1]
 
             found = configured_sink(part, layout, noted, follow=follow) if sink else NullSink()
-            path = receipt_path(part, found, self._path, listed=self.queries.listed)
+            path = receipt_path(part, found.path, self._path, listed=self.queries.listed)
             found.remembers["receipt"] = self._relative(path)
             states = [SinkState(found, Receipt(path, self._origin))]
             states += [SinkState(each) for each in answer_sinks(part, layout, beside, begins)]
@@ -373,10 +378,7 @@ class Pipeline:
         """
         step = self.session.steps[edition[0].name]
         if self._finished:
-            raise LogMismatch(
-                f"the stream was finished at step {step}, with last values of the steps before it; put count in [steps] "
-                f"back. {THE_END} At user level the budgets of both add up."
-            )
+            raise stream_finished(step)
         if blocks[0].first_step != step + 1:
             raise LogMismatch(
                 f"the next step is {step + 1} and the source has step {blocks[0].first_step}; give it the position of "

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.core.errors import LogMismatch
 from tidegate.core.log import Log
@@ -24,6 +24,9 @@ from tidegate.exact import show
 from tidegate.policy.budget import Approximate, Budget, ZeroConcentrated
 from tidegate.sinks.errors import AnotherStream, SinkError
 from tidegate.sinks.file_writing import replacing
+
+if TYPE_CHECKING:
+    from tidegate.pipeline.logs import LogReader
 
 ENDING = ".receipt"
 SLOT = 256  # bytes of a note; within a sector, so that it is never half written
@@ -168,7 +171,7 @@ class Receipt:
         """Whether the output has releases of another log."""
         return self.found is not None and not self.matches and self.found.written.commit > 0
 
-    def refuse_older(self, log: Log, sink: str) -> None:
+    def refuse_older(self, log: Log | LogReader, sink: str) -> None:
         """Refuse a log that does not have the commit that this receipt remembers."""
         if not self.matches:
             return

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.config import Config, Queries
-from tidegate.core.commit import AMENDED, OPENED, Row
+from tidegate.config.keys import THE_END
+from tidegate.core.commit import AMENDED, FINISHED, OPENED, Row
 from tidegate.core.errors import LogMismatch
 from tidegate.core.mechanism import Mechanism
 from tidegate.core.scope import Book, Scope, compare
@@ -192,6 +193,11 @@ class StreamReader:
         """How the budget is shared and how the stream was amended, a sentence each."""
         return history_of([book for _, book in self.books])
 
+    @property
+    def finished(self) -> bool:
+        """Whether the stream has ended for good."""
+        return next(self.log.rows(self.head.commit)).kind == FINISHED
+
     def verify(self) -> Verification:
         """Recompute the whole log, with the releases that it and its archives have."""
         return verify(self.archives.rows())
@@ -338,6 +344,14 @@ def other_configuration(key: str, before: Any, now: Any) -> LogMismatch:
     )
 
 
+def stream_finished(step: int) -> LogMismatch:
+    """Why a stream that has ended takes no more steps."""
+    return LogMismatch(
+        f"the stream was finished at step {step}, with last values of the steps before it; put count in [steps] back. "
+        f"{THE_END} At user level the budgets of both add up."
+    )
+
+
 def about_of(queries: Queries) -> dict[str, Any]:
     """What makes each query what it is, besides its mechanism."""
     said = {part.name: {**part.describe(), "read": _read_from(part)} for part in queries.parts}
@@ -359,15 +373,10 @@ def difference(before: Any, now: Any, key: str = "") -> tuple[str, Any, Any] | N
     ('steps.length', 60, 90)
     """
     if isinstance(before, dict) and isinstance(now, dict):
-        # what people have written comes first: the name of a mechanism; the law of its noise follows from the others
-        names = sorted(
-            {*before, *now},
-            key=lambda name: (
-                name == "noise",
-                not isinstance(before.get("mechanism"), str) or name != "mechanism",
-                name,
-            ),
-        )
+        # what people have written comes first: the query and the clock, then of a mechanism its name and the policy;
+        # its other parameters may follow from these, and the law of its noise follows from all others
+        order = {"policy": 2, "noise": 4, "mechanism": 1 if isinstance(before.get("mechanism"), str) else 4}
+        names = sorted({*before, *now}, key=lambda name: (order.get(name, 3), name))
         found = (difference(before.get(name), now.get(name), f"{key}.{name}".lstrip(".")) for name in names)
         return next((each for each in found if each is not None), None)
     return None if before == now else (key, before, now)
