@@ -284,10 +284,10 @@ def parameters(name: str, count: int, lag: int = LAG_LAST_SUMS) -> ClipParameter
 
 
 def plans(name: str, count: int, lag: int = LAG_LAST_SUMS) -> dict[str, Plan]:
-    """The paper's mechanism with sound and with printed constants, and the default of this library."""
+    """The paper's mechanism with sound and with printed constants, and this library's threshold, on the paper's tree."""
     bound = STREAMS[name].bound
     approximate = Event(epsilon=1, delta=Fraction(DELTA), max_change=bound)
-    default = ClippedSum(Event(epsilon=1, max_change=bound), horizon=count, estimator="plain")
+    default = ClippedSum(Event(epsilon=1, max_change=bound), horizon=count, branching=2, estimator="plain")
     found: dict[str, Plan] = {}
     if name in ("train trips", "supermarket"):
         chosen = parameters(name, count, lag)
@@ -311,6 +311,7 @@ def plans(name: str, count: int, lag: int = LAG_LAST_SUMS) -> dict[str, Plan]:
         multiplier=r,
         share=share,
         too_low=low * BETA,
+        branching=2,
         estimator="plain",
     )
     if "smooth threshold" not in found:
@@ -543,7 +544,7 @@ def _measure_figure_7(setting: dict[str, Any]) -> list[Row]:
             rows.append({**labels, "factor": found.improvement, "low": None, "high": None})
             continue
         pure = Event(epsilon=epsilon, max_change=bound)
-        mechanism = ClippedSum(pure, horizon=count, lag=lag, estimator="plain")
+        mechanism = ClippedSum(pure, horizon=count, lag=lag, branching=2, estimator="plain")
         plan = Plan(mechanism, (mechanism.above or 1) / lag, float(Fraction(mechanism.multiplier or 1)), BETA)
         errors = np.abs(last_sums(plan, stream, setting["runs"]).errors)
         tree = BinaryTree(pure, horizon=count, estimator="plain")

@@ -49,7 +49,7 @@ def test_statuses_and_sources():
 
 def test_scales_use_the_applied_clip_and_all_levels():
     """Lap(τ/ε₂) for the first sum, Lap(τ·(⌊log₂ n'⌋ + 1)/ε) for the tree, τ = min(r·τ̂, B)."""
-    mechanism = ClippedSum(EVENT, horizon=1124, lag=100, share="0.75", multiplier="1.5")
+    mechanism = ClippedSum(EVENT, horizon=1124, lag=100, share="0.75", multiplier="1.5", branching=2)
     assert mechanism.clip_of(100) == 150
     assert mechanism.clip_of(900) == 1000
     assert mechanism.first_scale(150) == 600
@@ -58,7 +58,7 @@ def test_scales_use_the_applied_clip_and_all_levels():
     assert mechanism.finder.scales[0] >= Fraction(8, 3)
     windows = ClippedSum(WEvent(epsilon="1", max_change=1000, window=2), horizon=1124, lag=100, above=10)
     assert windows.finder.scales == (5, 10)
-    assert windows.tree(150).scale == 150 * 11 * 2
+    assert windows.tree(150).scale == 150 * 3 * 2
     assert windows.first_scale(150) == 150 * 2 * 5
 
 
@@ -86,7 +86,7 @@ def test_no_lag_where_the_public_numbers_say_that_it_is_too_short():
     assert mechanism.waits == 0
     with fixed_entropy(5):
         releases = Session(mechanism).push_batch([7] * 100)
-        plain = BinaryTree(Event(epsilon="1/100", max_change=1000), horizon=2000)
+        plain = BinaryTree(Event(epsilon="1/100", max_change=1000), horizon=2000, branching=16)
         tree = Session(plain).push_batch([7] * 100)
     assert (releases.clip == 1000).all()
     assert np.array_equal(releases.values, tree.values)

@@ -74,7 +74,7 @@ def test_noise_of_the_last_sum_alone():
 def test_last_sums_agree_with_complete_runs():
     """Mean absolute errors of 150 seeds each way: within 40 % where one standard error of the ratio is 12 %."""
     stream = ClippedLosses("supermarket", 6000)
-    mechanism = ClippedSum(Event(epsilon=1, max_change=3000), horizon=6000, estimator="plain")
+    mechanism = ClippedSum(Event(epsilon=1, max_change=3000), horizon=6000, branching=2, estimator="plain")
     plan = Plan(mechanism, p=0.01, multiplier=1.0, missed=0.01)
     short, whole = [], []
     for seed in range(150):

@@ -68,6 +68,7 @@ class ClipParameters:
             policy,
             horizon=self.horizon,
             lag=self.lag,
+            branching=2,  # the tree of equation 3
             threshold="smooth",
             exceeding=Fraction(self.exceeding * self.shrink).limit_denominator(10**6),
             multiplier=Fraction(math.ceil(64 * self.multiplier), 64),
