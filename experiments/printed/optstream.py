@@ -121,7 +121,7 @@ class PrintedOptStream(Printed, OptStream):
     @property
     def sampling_rule_tests(self) -> bool:
         """Whether steps are tested, so that sampling has a part of the budget."""
-        return self.adaptive and 1 < self.sample_count < self.window
+        return self.by_scores and 1 < self.sample_count < self.window
 
     @cached_property
     def _unshared_period(self) -> PeriodBudget:

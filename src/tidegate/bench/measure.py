@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -77,14 +76,10 @@ def configured(
     return []
 
 
-PRINTED = {"Fast": {"blocks": True}}  # where a default is better than what the w-event paper prints
-OWN = ("Tide",)  # of no paper: published is what it does by default
-
-
 def published(kind: type[Mechanism], policy: WEvent, columns: int, steps: int) -> list[Mechanism]:
-    """A mechanism as its paper has it, in the sound calibration: every default, and noise of its own at each step.
+    """A mechanism as its paper has it (`Mechanism.as_published`); none where it has no proof for the policy.
 
-    Nothing is chosen for the stream. None where it has no proof for the policy.
+    Nothing is chosen for the stream.
 
     Examples
     --------
@@ -94,15 +89,12 @@ def published(kind: type[Mechanism], policy: WEvent, columns: int, steps: int) -
     """
     if kind.__name__ in ELSEWHERE:
         return []
-    chosen = "noise" in inspect.signature(kind).parameters and kind.__name__ not in OWN
-    plain: dict[str, Any] = {"noise": "laplace"} if chosen else {}
-    plain |= PRINTED.get(kind.__name__, {})
     shapes: list[dict[str, Any]] = [{"columns": columns, "horizon": steps}]
     if 1 < columns <= WIDEST_HIERARCHY:
         shapes.append({"hierarchy": Hierarchy.balanced(columns)})
     for shape in (*shapes, {"columns": columns}):
         try:
-            return [kind(policy, **shape, **plain)]
+            return [kind.as_published(policy, **shape)]
         except (TidegateError, TypeError):  # another policy, or a parameter that it does not have
             continue
     return []

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -340,6 +340,11 @@ class Mechanism(ABC):
     def fingerprint(self) -> str:
         """A digest of the configuration: what a snapshot or a ledger belongs to."""
         return hashlib.sha256(json.dumps(self.describe(), sort_keys=True).encode()).hexdigest()[:32]
+
+    @classmethod
+    def as_published(cls, policy: Policy, **options: Any) -> Self:
+        """As its paper has it, in the sound calibration; by default every default. `options` are other parameters."""
+        return cls(policy, **options)
 
     @classmethod
     def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tidegate.errors import InvalidParameter
 from tidegate.exact import one_of
@@ -45,6 +45,11 @@ class SharingMechanism(Mechanism):
     """
 
     noise: str = field(default="auto", kw_only=True)
+
+    @classmethod
+    def as_published(cls, policy: Policy, **options: Any) -> Self:
+        """As its paper has it, in the sound calibration: every default, and noise of its own at each step."""
+        return super().as_published(policy, **{"noise": "laplace"} | options)
 
     @property
     def distance(self) -> int:

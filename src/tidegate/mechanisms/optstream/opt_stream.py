@@ -31,14 +31,20 @@ from tidegate.mechanisms.optstream.feature_trees import (
     Feature,
     FeatureTree,
     parts,
+    parts_of_day,
     read_features,
     whole_period,
 )
 from tidegate.mechanisms.optstream.l1_sampling import L1Sampler, L1Sampling
 from tidegate.mechanisms.optstream.period_budget import PeriodBudget
 from tidegate.mechanisms.optstream.periods import Periodic, Revised
-from tidegate.mechanisms.optstream.reconstruction import CURVES, Reconstruction
-from tidegate.mechanisms.optstream.sampling_times import equally_spaced, read_times
+from tidegate.mechanisms.optstream.reconstruction import CURVES, Curve, Reconstruction
+from tidegate.mechanisms.optstream.sampling_times import (
+    PlannedTimes,
+    SampleTimes,
+    equally_spaced,
+    read_times,
+)
 from tidegate.mechanisms.sharing import Laws, SharingMechanism
 from tidegate.noise import check_scale, laplace, variance_laplace
 from tidegate.noise.entropy import Source
@@ -48,6 +54,7 @@ from tidegate.policy import Policy, WEvent
 from tidegate.structures.clamping import summable
 
 WEIGHTS = ("variance", "size")
+PRINTED_SAMPLES, PRINTED_THRESHOLD = 10, 1000  # k and θ of section 6
 # of a period of 12 steps: a feature across the day's parts
 ODD_EVEN = (tuple(range(1, 13, 2)), tuple(range(2, 13, 2)))
 
@@ -212,7 +219,8 @@ class OptStream(Periodic, SharingMechanism):
         The positions (1 … w) of the samples, the last of which is w; equally spaced by default. Public.
     adaptive
         Choose the samples by the L1 score with the sparse vector, instead of `times`: a sample where the line
-        from the last one strays from the stream. Needs k ≥ 2.
+        from the last one strays from the stream. Needs k ≥ 2. Or a sampler of your own, which sees releases only:
+        `tidegate.mechanisms.optstream.sampling_times.SampleTimes`.
     threshold
         For adaptive samples: the score θ at which a sample is due, by default w/k times the noise scale of a sample.
         Public.
@@ -222,10 +230,11 @@ class OptStream(Periodic, SharingMechanism):
     split
         How sampling, samples and features share the budget, as relative weights; parts that are off get nothing.
     reconstruction
-        "line" between samples, or "curve": cubic pieces, better for smooth streams and little noise.
+        "line" between samples, or "curve": cubic pieces, better for smooth streams and little noise. Or one of your own:
+        `tidegate.mechanisms.optstream.reconstruction.Curve`.
     weights
         "variance": every measurement weighs one over its variance. "size": 1 over the number of parts of its feature,
-        as printed.
+        as printed. Or numbers: the weight of a step of the curve, then one for each feature, of its parts.
     nonnegative
         Whether the stream is known not to be negative: then no release is. A configuration file derives it from its
         query.
@@ -285,12 +294,12 @@ class OptStream(Periodic, SharingMechanism):
 
     samples: int | None = None
     times: Sequence[int] | None = None
-    adaptive: bool = False
+    adaptive: bool | SampleTimes = False
     threshold: ExactLike | None = None
     features: Sequence[Sequence[Sequence[int]]] = ()
     split: tuple[ExactLike, ExactLike, ExactLike] = (1, 1, 1)
-    reconstruction: str = "line"
-    weights: str = "variance"
+    reconstruction: str | Curve = "line"
+    weights: str | Sequence[ExactLike] = "variance"
     nonnegative: bool = False
     causal: str = "hold"
 
@@ -308,6 +317,7 @@ class OptStream(Periodic, SharingMechanism):
         )
         least = 2 if self.adaptive else 1
         put(self, "samples", whole("samples", k if self.samples is None else self.samples, least, w))
+        put(self, "weights", self._read_weights())
         put(self, "features", read_features(self.features, w))
         weights = tuple(exact("split", weight) for weight in self.split)
         if len(weights) != 3 or min(weights) < 0 or not weights[1] or (self.features and not weights[2]):
@@ -322,12 +332,46 @@ class OptStream(Periodic, SharingMechanism):
         put(self, "split", weights)
         if self.threshold is not None:
             put(self, "threshold", exact("threshold", self.threshold))
-        for name, allowed in (
-            ("reconstruction", CURVES), ("weights", WEIGHTS), ("causal", tuple(CAUSAL))
-        ):  # fmt: skip
-            one_of(name, getattr(self, name), allowed)
+        one_of("causal", self.causal, tuple(CAUSAL))
+        if isinstance(self.reconstruction, str):
+            one_of("reconstruction", self.reconstruction, CURVES)
+        self._check_own()
         remedy = "raise epsilon, choose a coarser grid or simpler weights in split"
         self.refuse_wide_noise(max(*self._noise_scales(), self.units), remedy=remedy)
+
+    def _read_weights(self) -> str | tuple[Fraction, ...]:
+        """The weights in the order of the features, finest first."""
+        if isinstance(self.weights, str):
+            one_of("weights", self.weights, WEIGHTS)
+            return self.weights
+        read = tuple(exact("weights", weight) for weight in self.weights)
+        if len(read) != 1 + len(self.features) or min(read) < 0 or not read[0]:
+            raise InvalidParameter(
+                "weights",
+                [show(weight) for weight in read],
+                f"{1 + len(self.features)} numbers, of the curve (above 0) and of each feature",
+                'write for example weights="variance"',
+            )
+        sizes = [len(feature) for feature in self.features]
+        order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
+        return (read[0], *(read[1 + place] for place in order))
+
+    def _check_own(self) -> None:
+        """A sampler, a reconstruction and weights of one's own: what they need; hierarchies have the built-in ones."""
+        if self.forest is not None:
+            for name in ("adaptive", "reconstruction", "weights"):
+                if not isinstance(getattr(self, name), bool | str):
+                    raise InvalidParameter(name, "your own", "built in for a hierarchy", "use OptStream")
+        for name, value, method, built_in in (
+            ("adaptive", self.adaptive, "times", bool),
+            ("reconstruction", self.reconstruction, "curve", str),
+        ):
+            if isinstance(value, built_in):
+                continue
+            if not all(callable(getattr(value, each, None)) for each in (method, "describe")):
+                raise InvalidParameter(
+                    name, repr(value), f"an object with the methods {method} and describe", "write both"
+                )
 
     def _noise_scales(self) -> Iterator[float]:
         """The widest noise of every kind, and the threshold."""
@@ -381,19 +425,24 @@ class OptStream(Periodic, SharingMechanism):
     @property
     def independent_period(self) -> int:
         """With adaptive samples the first step of a period is one: nothing of the period before is held."""
-        return self.window if self.adaptive and self.causal == "hold" else 0
+        return self.window if self.by_scores and self.causal == "hold" else 0
+
+    @property
+    def by_scores(self) -> bool:
+        """Whether sample times depend on the data, by Algorithm 3; those of a sampler of one's own are public."""
+        return self.adaptive is True
 
     @property
     def keeps_raw_values(self) -> bool:
         """Whether the state holds raw values: the steps since the last adaptive sample."""
-        return self.adaptive
+        return self.by_scores
 
     # budget ----------------------------------------------------------------------------------------------------
 
     @property
     def sampling_rule_tests(self) -> bool:
         """Whether steps are tested, so that sampling has a part of the budget."""
-        return self.adaptive and 2 < self.sample_count < self.window
+        return self.by_scores and 2 < self.sample_count < self.window
 
     @property
     def distance(self) -> int:
@@ -439,7 +488,7 @@ class OptStream(Periodic, SharingMechanism):
             samples,
             features if self.features else Fraction(0),
         )
-        return PeriodBudget(self.window, self.sample_count, weights, self.adaptive, self.leaf_share)
+        return PeriodBudget(self.window, self.sample_count, weights, bool(self.adaptive), self.leaf_share)
 
     @property
     def leaf_share(self) -> Fraction:
@@ -531,7 +580,7 @@ class OptStream(Periodic, SharingMechanism):
     @property
     def noise_in_state(self) -> bool:
         """Sums begin with their noise, samples may share theirs, and adaptive times have a noisy threshold."""
-        return bool(self.sum_count) or self.shared is not None or self.adaptive
+        return bool(self.sum_count) or self.shared is not None or self.by_scores
 
     def begin(self, first: int) -> State:
         """Nothing was measured; a period that has begun before `first` gets no curve."""
@@ -547,13 +596,20 @@ class OptStream(Periodic, SharingMechanism):
             np.zeros((2, d)),
             np.zeros(2, dtype=np.int64),
             np.zeros(w, dtype=np.bool_),
-            np.zeros((w if CAUSAL[self.causal] == LAST_PERIOD else 0, d)),
+            np.zeros((w if CAUSAL[self.causal] == LAST_PERIOD or self._plans else 0, d)),
             self._sampler() if self.adaptive else (),
             () if self.shared is None else self.shared.start(),
         )
 
-    def _sampler(self) -> Sampler:
-        return Sampler(self, self.columns)
+    @property
+    def _plans(self) -> bool:
+        """Whether a sampler of one's own chooses."""
+        return not isinstance(self.adaptive, bool)
+
+    def _sampler(self) -> Any:
+        if isinstance(self.adaptive, bool):
+            return Sampler(self, self.columns)
+        return PlannedTimes(self.adaptive, self.window, self.sample_count)
 
     @cached_property
     def period_charges(self) -> tuple[int, Integers]:
@@ -618,10 +674,13 @@ class OptStream(Periodic, SharingMechanism):
         if self.sum_count:
             cells = (1, state.sums.size)
             state.sums[:] = laplace(source, "sums", period, self.sum_scales, cells).reshape(state.sums.shape)
-        if self.adaptive:
+        if self._plans:
+            before = state.curve * float(Fraction(self.grid)) if numbers[HAS_CURVE] else None
+            state.sampler.plan(period, before)
+        elif self.adaptive:
             state.sampler.chooser.begin(source, period)
-            if self.shared is not None:  # a radius of its own
-                self.shared.renew(state.law)
+        if self.adaptive and self.shared is not None:  # a radius of its own
+            self.shared.renew(state.law)
 
     def _tear(self, state: State, period: int) -> None:
         """Steps were passed over: the period gets no curve, and if its times are adaptive, no further sample."""
@@ -663,11 +722,13 @@ class OptStream(Periodic, SharingMechanism):
     # the four steps of Algorithm 2 -------------------------------------------------------------------------------
 
     def _sample(self, state: State, steps: Steps, measured: Matrix, source: Source) -> None:
-        """1. Choose the samples: at public times, or where the line from the last one strays from the stream."""
+        """1. Choose the samples: at public times, as planned, or where the line from the last one strays."""
         position = (steps.first - 1) % self.window
         end = position + len(steps.rows)
         if not self.adaptive:
             steps.chosen[:] = self._is_sample[position:end]
+        elif self._plans:
+            steps.chosen[:] = state.sampler.chosen[position:end]
         elif not state.numbers[TORN]:  # else what was chosen before is not known
             steps.chosen[:] = state.sampler.chooser.choose(source, steps.first, self._watched(measured))[:, 0]
         state.sampled[position:end] = steps.chosen
@@ -708,9 +769,23 @@ class OptStream(Periodic, SharingMechanism):
         count = int(state.numbers[COUNT])
         points = state.points[:count]
         before = state.before if state.numbers[BEGAN] or not count else points[0]
-        return np.concatenate([before[np.newaxis], points]), *self.weights_at(
-            tuple(state.times[:count].tolist()), length
-        )
+        known, times = np.concatenate([before[np.newaxis], points]), state.times[:count]
+        curve, variances, precisions = self.weights_at(tuple(times.tolist()), length)
+        if not isinstance(self.reconstruction, str):  # its curve, as points at all steps
+            unit = float(Fraction(self.grid))
+            drawn = np.asarray(
+                self.reconstruction.curve(times.copy(), known * unit, length), dtype=np.float64
+            )
+            if drawn.shape != (length, self.columns) or not np.isfinite(drawn).all():
+                raise InvalidParameter(
+                    "reconstruction",
+                    f"a curve of shape {drawn.shape}",
+                    f"{length} finite rows of {self.columns}",
+                    "correct it",
+                )
+            known = np.concatenate([known[:1], drawn / unit])
+            curve = Reconstruction.through(np.arange(1, length + 1), length)
+        return known, curve, variances, precisions
 
     def _optimise(
         self, state: State, known: Floats, curve: Reconstruction, variances: Floats, precisions: Floats
@@ -737,8 +812,12 @@ class OptStream(Periodic, SharingMechanism):
         """The curve through samples at given times, the variances of its steps, and the precisions of the sums."""
 
         def found(times: tuple[int, ...], length: int) -> tuple[Reconstruction, Floats, Floats]:
-            curve = Reconstruction.through(np.array(times, dtype=np.int64), length, self.reconstruction)
+            kind = self.reconstruction if isinstance(self.reconstruction, str) else "line"
+            curve = Reconstruction.through(np.array(times, dtype=np.int64), length, kind)
             tree = self.tree.until(length)
+            if not isinstance(self.weights, str):
+                own, *each = (float(weight) for weight in self.weights)
+                return curve, np.full(length, 1.0 / own), np.array(each)[tree.level]
             if self.weights == "size":
                 parts = np.bincount(tree.level, minlength=len(self.features))
                 return curve, np.full(length, float(length)), 1.0 / parts[tree.level]
@@ -836,6 +915,29 @@ class OptStream(Periodic, SharingMechanism):
         16
         """
         return best_for_slope(cls(policy, **options), slope)
+
+    @classmethod
+    def as_published(cls, policy: Policy, **options: Any) -> Self:
+        """Section 6 of the paper, in the sound calibration: k = 10 by L1 scores, θ = 1000, its features and weights.
+
+        θ is in the values' unit, and the features are the parts of a day and the day, so the period should be a day.
+
+        Examples
+        --------
+        >>> printed = OptStream.as_published(WEvent(epsilon="1", window=48))
+        >>> printed.samples, str(printed.threshold), [len(feature) for feature in printed.features]
+        (10, '1000', [4, 1])
+        """
+        w = policy.steps_charged
+        printed: dict[str, Any] = {
+            "samples": max(2, min(PRINTED_SAMPLES, w)),
+            "adaptive": True,
+            "threshold": PRINTED_THRESHOLD,
+            "features": (parts_of_day(w), whole_period(w)),
+            "weights": "size",
+            "nonnegative": True,
+        }
+        return super().as_published(policy, **printed | options)
 
     @classmethod
     def candidates(cls, policy: Policy, columns: int, season: int | None) -> list[Mechanism]:

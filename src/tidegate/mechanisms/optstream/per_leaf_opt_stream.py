@@ -269,7 +269,7 @@ class PerLeafOptStream(HierarchicalOptStream):
             if not count and not began:
                 curves[node], variances[node] = 0.0, UNKNOWN
                 continue
-            curve = Reconstruction.through(state.times[node, :count], length, self.reconstruction)
+            curve = Reconstruction.through(state.times[node, :count], length, str(self.reconstruction))
             points = np.concatenate([[state.before[node] if began else points[0]], points])
             curves[node] = (points[curve.columns] * curve.weights).sum(axis=1)
             spread = curve.spread if self.weights == "variance" else float(length)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,25 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 CURVES = ("line", "curve")
+
+
+class Curve(Protocol):
+    """A reconstruction of one's own, for ``OptStream(reconstruction=…)``: post-processing of noisy samples.
+
+    It may use public data and what it is given, which is noisy: its answer costs no budget. It must never see the stream.
+    """
+
+    def curve(self, times: Integers, points: Floats, length: int) -> Floats:
+        """The first `length` steps of a period (length × columns), from samples in the values' unit.
+
+        `points` (samples + 1 × columns) begins with the last sample of the period before, which stands at position 0;
+        `times` are the positions of the others.
+        """
+        ...
+
+    def describe(self) -> Any:
+        """What identifies the reconstruction in the configuration of a log, as JSON."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,21 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.compiled import kernel
+from tidegate.core.arrays import Array
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import whole
 from tidegate.mechanisms.optstream.l1_sampling import NODE, insert, score
 
 Integers = npt.NDArray[np.int64]
 LARGEST = 2**38  # of a profile's values: scores of periods up to 2^11 steps stay within 64 bits
+
+
+class SampleTimes(Protocol):
+    """A sampler of one's own, for ``OptStream(adaptive=…)``: it chooses the samples of each period before it begins.
+
+    It may use public data and what it is given: earlier releases. It must never see the stream, for what it chooses is
+    public, and its choice is not charged. It must be deterministic. Windows that straddle two periods are paid for.
+    """
+
+    def times(self, period: int, before: npt.NDArray[np.float64] | None) -> Sequence[int]:
+        """The k positions, 1 and w among them, of the samples of a period (0, 1, …), in ascending order.
+
+        `before` are the final values of the last period that has some (steps × columns), or None.
+        """
+        ...
+
+    def describe(self) -> Any:
+        """What identifies the sampler in the configuration of a log, as JSON."""
+        ...
+
+
+class PlannedTimes:
+    """The samples of the open period, as a sampler of one's own has chosen them.
+
+    Parameters
+    ----------
+    sampler
+        The sampler.
+    window, samples
+        w and k.
+    """
+
+    def __init__(self, sampler: SampleTimes, window: int, samples: int) -> None:
+        self.sampler, self.window, self.samples = sampler, window, samples
+        self.chosen = np.zeros(window, dtype=np.bool_)
+
+    def stored(self) -> tuple[Array, ...]:
+        """Which steps are samples."""
+        return (self.chosen,)
+
+    def loaded(self, stored: Iterator[Array]) -> Self:
+        """The same from what was stored."""
+        found = type(self)(self.sampler, self.window, self.samples)
+        found.chosen[:] = next(stored)
+        return found
+
+    def plan(self, period: int, before: npt.NDArray[np.float64] | None) -> None:
+        """Ask the sampler. A wrong answer is an error, which halts the stream: no budget was made for it."""
+        times = read_times(self.sampler.times(period, before), self.window)
+        if len(times) != self.samples or times[0] != 1:
+            raise InvalidParameter(
+                "adaptive",
+                list(times),
+                f"{self.samples} positions from 1 to {self.window}, both among them",
+                "correct the sampler",
+            )
+        self.chosen[:] = False
+        self.chosen[np.array(times, dtype=np.int64) - 1] = True
+
+    def forget(self) -> None:
+        """Nothing is chosen until the next period."""
+        self.chosen[:] = False
 
 
 def equally_spaced(window: int, samples: int) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -428,6 +428,11 @@ class Fast(Measuring):
         """A walk since the last measurement, whose noise the filter has lessened."""
         law = replace(self.measured_law, rounded=self.rounded_by)
         return (Filtered if self.filter else Held)(self.outputs, law, self.law)
+
+    @classmethod
+    def as_published(cls, policy: Policy, **options: Any) -> Self:
+        """On blocks, as the w-event paper runs it."""
+        return super().as_published(policy, **{"blocks": True} | options)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

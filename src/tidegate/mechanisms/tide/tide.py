@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -1029,6 +1029,11 @@ class Tide(SharingMechanism):
         """Days and weeks as periods where there are any, smoothed at once or for later."""
         periods = (season, 7 * season) if season is not None else ()
         return [cls(policy, columns=columns, periods=periods, nonnegative=True)]
+
+    @classmethod
+    def as_published(cls, policy: Policy, **options: Any) -> Self:
+        """Of no paper: what it does by default."""
+        return cls(policy, **options)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:
