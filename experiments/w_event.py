@@ -31,7 +31,18 @@ from experiments.streams import load
 from experiments.wide_shapes import rome, world_cup_urls
 from tidegate.bench.metrics import interval_of_mean
 from tidegate.core.session import Session
-from tidegate.mechanisms import BudgetAbsorption, BudgetDistribution, Fast, Mechanism, Sample, Uniform
+from tidegate.mechanisms import (
+    DSAT,
+    AdaPub,
+    BudgetAbsorption,
+    BudgetDistribution,
+    Fast,
+    Mechanism,
+    PeGaSus,
+    RescueDP,
+    Sample,
+    Uniform,
+)
 from tidegate.mechanisms.sampled.kalman import Kalman
 from tidegate.policy import WEvent
 from tidegate.testing.entropy import zero_noise
@@ -302,6 +313,7 @@ def _draw_examples(frame: pl.DataFrame, figure: Figure) -> None:
 # the unemployment series, the one table of others that can be compared number by number ------------------------
 
 DEFAULT, OWN = "FAST_w, default filter", "FAST_w, Fan and Xiong's filter"
+SLIDING = "FAST, sliding account"  # of this library
 PUBLISHED = {"Uniform": 114.2, "Sample": 60.82, "BA": 110.6, OWN: 64.6, DEFAULT: 64.6}
 NEAR = 0.05  # a few per cent
 
@@ -316,7 +328,12 @@ def _on_unemployment() -> dict[str, Mechanism]:
             policy, blocks=True, filter=Kalman(process_noise=1e5, measurement_noise=1e6), noise="laplace"
         ),
         DEFAULT: Fast(policy, blocks=True, noise="laplace"),
-        "FAST, sliding account": Fast(policy, noise="laplace"),
+        SLIDING: Fast(policy, noise="laplace"),
+        "BD": BudgetDistribution.as_published(policy),
+        "RescueDP": RescueDP.as_published(policy),
+        "PeGaSus": PeGaSus.as_published(policy),
+        "AdaPub": AdaPub.as_published(policy),
+        "DSAT": DSAT.as_published(policy),
     }
 
 
@@ -326,7 +343,8 @@ def _judge_unemployment(frame: pl.DataFrame) -> Judgement:
         low, high = interval_of_mean(frame.filter(pl.col("mechanism") == name)["error"].to_numpy())
         mean = (low + high) / 2
         published = PUBLISHED.get(name)
-        shown = "not published" if published is None else f"{published:g}"
+        absent = "not published" if name == SLIDING else "not at hand"
+        shown = absent if published is None else f"{published:g}"
         apart = "–" if published is None else f"{mean / published - 1:+.1%}"
         rows.append((name, shown, f"{mean:.1f} ± {(high - low) / 2:.1f}", apart))
         if published is not None and name != DEFAULT:
@@ -348,7 +366,7 @@ def _draw_unemployment(frame: pl.DataFrame, figure: Figure) -> None:
     axes.plot([], [], color=COLOURS[1], linewidth=2, label="published")
     axes.set_yticks(np.arange(len(names)), names)
     axes.invert_yaxis()
-    axes.set_xlim(0, 140)
+    axes.set_xlim(left=0)
     axes.set_xlabel("mean absolute error (thousands of people)")
     axes.legend(frameon=False, loc="lower right")
 
@@ -431,6 +449,8 @@ EXPERIMENTS = [
         draw=_draw_unemployment,
         notes="Negative values are cut off, as there. FAST_w has a filter with two constants that the benchmark does not "
         "name; those of Fan and Xiong's paper come nearer than this library's default. On the sliding account FAST may "
-        "use budget that blocks of w steps would waste.",
+        "use budget that blocks of w steps would waste. BD, RescueDP, PeGaSus, AdaPub and DSAT are the other mechanisms "
+        "of the benchmark, in the sound form and with the defaults of this library; their published errors on this "
+        "series were not at hand.",
     ),
 ]  # fmt: skip
