@@ -111,6 +111,7 @@ def test_every_mechanism_that_fits_is_tried():
         "EndlessSum",
         "Factorization",
         "ClippedSum",
+        "ToPS",
     }
     assert all(isinstance(c, Mechanism) for c in choices(Sample, policy, 3, 12))
 

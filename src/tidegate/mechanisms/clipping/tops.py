@@ -93,13 +93,13 @@ class ToPS(LearnedClip):
     nodes and of the open group: protect it like data.
 
     Departures: releases are running sums; noise is discrete Laplace noise; a guess is the average of 16 groups, and 0
-    before the first one is complete; the threshold is a quantile by default, which is nearer on real streams.
+    before the first one is complete; the threshold is a quantile by default, since that needs no c.
 
     Error
     -----
     `release.scale` is the standard deviation of the last measured sum's noise. A guess adds what the stream varies within
-    a group, and clipping loses Σ max(0, x − τ); neither is noise. Measured: docs/experiments/counters.md. Time O(1) a
-    step on average, memory m values until step m, then O(log n).
+    a group, so it has no finite interval. Clipping loses Σ max(0, x − τ), which no interval has. Measured:
+    docs/experiments/counters.md. Time O(1) a step on average, memory m values until step m, then O(log n).
 
     Examples
     --------
