@@ -26,15 +26,18 @@ from tidegate.mechanisms import (
     BinaryTree,
     Blocks,
     BudgetAbsorption,
+    BudgetDistribution,
     ClippedAverage,
     ClippedDecay,
     ClippedHistogram,
     Discover,
     Fourier,
+    PersonalDistribution,
     SlidingWindowTree,
     ToPS,
     Uniform,
 )
+from tidegate.mechanisms.w_event.personal import Requirement
 from tidegate.testing.entropy import fixed_entropy
 
 PICTURES = Path(__file__).resolve().parent.parent / "pictures"
@@ -97,6 +100,25 @@ def dsat(panel: Axes) -> None:
     _lines(panel, true, releases.values, budgets, ("DSAT", "BudgetAbsorption"))
     panel.plot(np.flatnonzero(releases.fresh), releases.values[releases.fresh], "o", color=OURS, markersize=4)
     panel.set(xlabel="step", title="Steps below the threshold are free; dots: publications", ylim=(150, 560))
+
+
+def personal_distribution(panel: Axes) -> None:
+    """One unit in four asks for a fifth of ε, one in four for three windows."""
+    true = np.repeat([300, 300, 420, 420, 420, 250, 250, 330], 30)
+    table = (Requirement("1/4", epsilon="1/5"), Requirement("1/4", window=72))
+    personal = PersonalDistribution(tg.WEvent(epsilon="1", window=24), columns=3, requirements=table)
+    choose = np.random.default_rng(1)
+    pushed = np.array([choose.multinomial(count, [0.5, 0.25, 0.25]) for count in true])
+    strict = BudgetDistribution(tg.WEvent(epsilon="1/5", window=72), noise="laplace")
+    strictest = tg.open(strict).push_batch(true).values
+    _lines(
+        panel, true, tg.open(personal).push_batch(pushed).values, strictest, ("personal", "strictest for all")
+    )
+    panel.set(
+        xlabel="step",
+        title="A quarter of the units with ε/5, a quarter with 3w",
+        ylim=(-300, 1100),
+    )
 
 
 def ada_pub(panel: Axes) -> None:
@@ -255,6 +277,7 @@ DRAWN: tuple[Callable[[Axes], None], ...] = (
     backward_smoothing,
     blocks,
     dsat,
+    personal_distribution,
     ada_pub,
     fourier,
     sliding_window_tree,

@@ -39,6 +39,9 @@ from tidegate.mechanisms.swellfish.swellfish import Swellfish
 from tidegate.mechanisms.tide.tide import Tide
 from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption
 from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution
+from tidegate.mechanisms.w_event.personal import Requirement
+from tidegate.mechanisms.w_event.personal_absorption import PersonalAbsorption
+from tidegate.mechanisms.w_event.personal_distribution import PersonalDistribution
 from tidegate.policy import Event, Secret, Specification, User, WEvent
 from tidegate.policy import Swellfish as SwellfishPolicy
 from tidegate.structures.hierarchy import Hierarchy
@@ -79,7 +82,7 @@ def shipped() -> list[Shipped]:
     """At least one configuration of every mechanism of the catalogue."""
     one, window = Event(epsilon="1"), WEvent(epsilon="2", window=2)
     pairs = WEvent(epsilon="2", window=2, adjacency="replace")
-    groups = ((0,), (1,))
+    groups, personal = ((0,), (1,)), (Requirement("1/2", epsilon="1"),)
     watched = BudgetAbsorption(WEvent(epsilon="4", window=2), pan_private="single")
     watched_halves = BudgetDistribution(WEvent(epsilon="4", window=2), pan_private="single")
     lavish: dict[str, Any] = {
@@ -130,6 +133,8 @@ def shipped() -> list[Shipped]:
             "BudgetDistribution, w = 3", BudgetDistribution(WEvent(epsilon="3", window=3), noise="laplace"), 4
         ),
         Shipped("BudgetDistribution, tests that slide", BudgetDistribution(WEvent(epsilon="3", window=3)), 4),
+        Shipped("PersonalDistribution", PersonalDistribution(window, columns=2, requirements=personal), 4),
+        Shipped("PersonalAbsorption", PersonalAbsorption(window, columns=2, requirements=personal), 4),
         Shipped(
             "Fast",
             Fast(WEvent(epsilon="2", window=4), columns=2, samples=2, filter=False, noise="laplace"),

@@ -531,6 +531,17 @@ def of_ada_pub(m):
     return steps(m.policy) * (once(moved(m), m.scale, m.policy) + tests)
 
 
+def of_personal(m):
+    """The requirement that loses most of its own ε, as a part of it: w tests, and publications with half of its units."""
+    lost = []
+    for (epsilon, window), (units, _), scale in zip(
+        m.promises, m.limits, m.constants.test_scales, strict=True
+    ):
+        tests = window * once(moved(m), scale, m.policy)
+        lost.append((tests + Fraction(units, 2) * once(moved(m), m.constants.whole, m.policy)) / epsilon)
+    return max(lost) * m.policy.epsilon
+
+
 def of_dsat(m):
     """C runs: a threshold and one hit, of which a step below costs nothing, and a publication."""
     run = once(moved(m), m.tests.threshold_scale, m.policy) + 2 * once(
@@ -564,6 +575,8 @@ FORMULAS = {
     "HybridTree": of_hybrid_tree,
     "OptStream": of_opt_stream,
     "PeGaSus": of_pegasus,
+    "PersonalAbsorption": of_personal,
+    "PersonalDistribution": of_personal,
     "RescueDP": of_run,
     "Sample": of_sample,
     "SlidingWindowTree": of_sliding_window_tree,
@@ -656,6 +669,8 @@ OPTIONS = {
     "Tide": [{}, {"periods": (2,)}],
     "Discover": [{"epoch": 4}, {"epoch": 2, "categories": 2, "share": "2/3"}],
 }
+OPTIONS["PersonalAbsorption"] = [{}, {"requirements": (("1/3", "2/5", W + 3),)}]
+OPTIONS["PersonalDistribution"] = [{}, {"requirements": (("1/3", "2/5"), ("1/5", None, W + 1))}]
 OPTIONS["BudgetDistribution"] = OPTIONS["BudgetAbsorption"]
 
 

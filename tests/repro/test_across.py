@@ -68,6 +68,8 @@ def test_every_mechanism_is_there():
         "EndlessSum",
         "Factorization",
         "GradualTree",
+        "PersonalAbsorption",
+        "PersonalDistribution",
         "Swellfish",
         fixed,
         *clipped,

@@ -39,6 +39,10 @@ ELSEWHERE = {
         ("ClippedAverage", "ClippedDecay", "ClippedHistogram", "ToPS"),
         "release other statistics of such observations",
     ),
+    **dict.fromkeys(
+        ("PersonalAbsorption", "PersonalDistribution"),
+        "read columns for each requirement of units, and are BudgetAbsorption and BudgetDistribution without any",
+    ),
 }
 ELSEWHERE["Discover"] = "finds categories of units, and is no release of given columns"
 WIDEST_HIERARCHY = 64  # consistent answers of many hundred nodes take minutes a run

@@ -1,4 +1,4 @@
-"""Accounts side by side: for units that stay in one part of the columns, each part has the whole budget.
+"""Accounts side by side: for units that stay in one part of the columns, each part has the whole budget, or its own.
 
 A step costs each part what its own mechanism spends. `Charges.units` has the most of any part, for people to read; what
 is judged are rows of `Charges.spans`, one for each part and step: (part, 0, step, step, units). They are not spans
@@ -7,7 +7,8 @@ here: a part is charged by steps alone.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from tidegate.core.account import Account, After, Checked
 from tidegate.core.charges import SPAN_FIELDS, Charges, Integers
 from tidegate.core.errors import AccountRefused, Held
 
+PARTED = {"parallel", "personal"}  # kinds of accounts whose spans are what their parts were charged
 NO_SUM = After(0, {}, {}, 0)  # each part has its own
 
 
@@ -33,6 +35,19 @@ def charges_of_parts(first: int, units: Integers) -> Charges:
     rows[..., 2] = rows[..., 3] = first + np.arange(steps)[:, np.newaxis]
     rows[..., 4] = units
     return Charges(first, units.max(axis=1, initial=0), rows.reshape(-1, SPAN_FIELDS))
+
+
+def charges_of_part(charges: Charges, part: int) -> Charges:
+    """What one part was charged.
+
+    Examples
+    --------
+    >>> charges_of_part(charges_of_parts(4, np.array([[1, 5], [2, 0]])), 0).units.tolist()
+    [1, 2]
+    """
+    units, rows = np.zeros_like(charges.units), charges.spans[charges.spans[:, 0] == part]
+    units[rows[:, 2] - charges.first] = rows[:, 4]
+    return Charges(charges.first, units)
 
 
 class ParallelAccount(Account):
@@ -55,6 +70,8 @@ class ParallelAccount(Account):
     tidegate.core.errors.AccountRefused: column group 1: the charge of 1 units at step 3 is refused: steps 1 to 3 ...
     """
 
+    part_name: ClassVar[str] = "column group"
+
     def __init__(self, limit: int, window: int, horizon: int | None, parts: int) -> None:
         super().__init__(limit, window, horizon)
         self.parts = [Account(limit, window, horizon) for _ in range(parts)]
@@ -69,7 +86,7 @@ class ParallelAccount(Account):
             try:
                 part.check(own)
             except AccountRefused as error:
-                raise error.of(f"column group {number}") from None
+                raise error.of(f"{self.part_name} {number}") from None
         if charges.first <= self.step:
             raise AccountRefused.order(charges.first, self.step)
         return Checked(charges, NO_SUM)
@@ -141,3 +158,47 @@ class ParallelAccount(Account):
     @staticmethod
     def _of_parts(first: int, units: Integers) -> list[Charges]:
         return [Charges(first, np.ascontiguousarray(own)) for own in units.T]
+
+
+class PersonalAccount(ParallelAccount):
+    """An account for each requirement, of units that ask for budgets and windows of their own.
+
+    Parameters
+    ----------
+    limits
+        The units of a window, and its steps, of the policy and of each requirement; units are worth the same in all.
+    horizon
+        The last step that may be charged; None: there is none.
+
+    Examples
+    --------
+    >>> account = PersonalAccount([(8, 2), (4, 3)], horizon=None)
+    >>> account.apply(account.check(charges_of_parts(1, np.array([[8, 2], [0, 2]]))))
+    >>> account.apply(account.check(charges_of_parts(3, np.array([[8, 0]]))))
+    >>> account.recent().tolist()
+    [[0, 2], [0, 2], [8, 0]]
+    >>> account.check(charges_of_parts(4, np.array([[0, 3]])))
+    Traceback (most recent call last):
+    ...
+    tidegate.core.errors.AccountRefused: requirement 1: the charge of 3 units at step 4 is refused: steps 2 to 4 ...
+    """
+
+    part_name: ClassVar[str] = "requirement"
+
+    def __init__(self, limits: Sequence[tuple[int, int]], horizon: int | None) -> None:
+        longest = max(window for _, window in limits)
+        Account.__init__(self, max(limit for limit, _ in limits), longest, horizon)
+        self.parts = [Account(limit, window, horizon) for limit, window in limits]
+
+    def recent(self) -> Integers:
+        """The units of the last steps of the longest window, steps × parts; 0 for those that a window has left."""
+        found = np.zeros((self._ring.size, len(self.parts)), dtype=np.int64)
+        for own, part in enumerate(self.parts):
+            units = part.recent()
+            found[-len(units) :, own] = units
+        return found
+
+    def describe(self) -> dict[str, Any]:
+        """The public numbers of the account."""
+        limits = [[part.limit, part.window] for part in self.parts]
+        return {"kind": "personal", **Account.describe(self), "limits": limits}

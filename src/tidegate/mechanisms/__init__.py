@@ -43,6 +43,8 @@ __all__ = [
     "OptStream",
     "PeGaSus",
     "PerLeafOptStream",
+    "PersonalAbsorption",
+    "PersonalDistribution",
     "RescueDP",
     "Sample",
     "SlidingWindowTree",
@@ -90,6 +92,8 @@ if TYPE_CHECKING:
     from tidegate.mechanisms.tide.tide import Tide as Tide
     from tidegate.mechanisms.w_event.budget_absorption import BudgetAbsorption as BudgetAbsorption
     from tidegate.mechanisms.w_event.budget_distribution import BudgetDistribution as BudgetDistribution
+    from tidegate.mechanisms.w_event.personal_absorption import PersonalAbsorption as PersonalAbsorption
+    from tidegate.mechanisms.w_event.personal_distribution import PersonalDistribution as PersonalDistribution
 
 
 @cache

@@ -24,6 +24,7 @@ from tidegate.core import arrays
 from tidegate.core.charges import Charges, Span
 from tidegate.core.commit import AMENDED, EVENT, HALTED, OPENED, PUSHED, RESTARTED, Row
 from tidegate.core.log import Log
+from tidegate.core.parallel_account import PARTED
 from tidegate.core.scope import Book, Scope
 from tidegate.core.session import charges_of
 from tidegate.errors import TidegateError
@@ -44,7 +45,8 @@ class Loss(NamedTuple):
     scope, query
         The number and the name of the scope that was charged.
     part
-        The column group, where units stay in one and each has an account of its own; else None.
+        The column group, where units stay in one, or the requirement, where units have their own: each has an account
+        of its own; else None.
     kind
         "step", "span", "halt" or "event".
     first, last
@@ -108,7 +110,7 @@ class Priced:
         account, mechanism = described["account"], described["mechanism"].get("mechanism")
         self.scope, self.limit = scope, int(account["units"])
         self.window: int | None = account["window"]
-        self.parts = account.get("kind") == "parallel"
+        self.parts = account.get("kind") in PARTED
         self.rho = "rho" in book.description["budget"]
         total, self.delta = scope.amount
         self.unit: Fraction | None = total / self.limit

@@ -10,6 +10,7 @@ import numpy as np
 
 from tidegate.core.charges import Charges, Span
 from tidegate.core.commit import EVENT, HALTED, PUSHED, Row, checked
+from tidegate.core.parallel_account import PARTED, charges_of_part
 from tidegate.core.scope import Amount, Book, Scope
 from tidegate.core.session import charges_of
 from tidegate.core.verify import KINDS
@@ -29,12 +30,18 @@ class Kept:
         self.scope, self.units, self.window = scope, int(account["units"]), account["window"]
         self.adds = account.get("kind") != "secrets"
         self.step = scope.first - 1
-        self._spans_count = account.get("kind") != "parallel"
+        self._spans_count = account.get("kind") not in PARTED
+        # of requirements, that of the policy is shown, in its window
+        self._policy_alone = account.get("kind") == "personal"
+        if self._policy_alone:
+            self.window = account["limits"][0][1]
         self._charges: list[Charges] = []
         self._spans: dict[Key, Span] = {}
 
     def read(self, charges: Charges, *, event: bool) -> None:
         """Take the next charges."""
+        if self._policy_alone:
+            charges = charges_of_part(charges, 0)
         if not event:
             self.step = charges.last
         self._charges.append(charges)

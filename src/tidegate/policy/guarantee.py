@@ -42,6 +42,8 @@ class Guarantee:
     gradually
         Where less is lost at first (gradual privacy expiration): pairs (d, loss) with growing d. Outputs less than the
         next pair's d steps after an event lose at most so much about it. The last loss is the whole budget.
+    stricter
+        Where units have requirements of their own: ε, and the steps of a window, of each.
 
     Examples
     --------
@@ -57,6 +59,7 @@ class Guarantee:
     unit: str = ""
     budget: Budget = field(default=None)  # type: ignore[assignment]  # filled in below, never None
     gradually: tuple[tuple[int, Fraction], ...] = ()
+    stricter: tuple[tuple[Fraction, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.budget is None:
@@ -79,6 +82,8 @@ class Guarantee:
         sentence = f"{self.mechanism} is {self.budget} for {self.unit} ({self.policy.name})."
         if len(self.gradually) > 1:
             sentence += self._growing()
+        for number, (epsilon, window) in enumerate(self.stricter, 1):
+            sentence += f" Units of requirement {number} lose at most {show(epsilon)} in any {window} consecutive steps."
         if self.assumptions:
             sentence += " It assumes that " + "; that ".join(self.assumptions) + "."
         return sentence
@@ -110,6 +115,7 @@ class Guarantee:
             unit=f"everything within any {count} consecutive steps",
             budget=self.budget.times(factor),
             gradually=(),
+            stricter=(),
             assumptions=(*self.assumptions, CORRELATED),
         )
 
@@ -121,6 +127,7 @@ class Guarantee:
             unit=f"{number} such units at once, each being {self.unit}",
             budget=self.budget.times(number),
             gradually=(),
+            stricter=(),
             assumptions=(*self.assumptions, CORRELATED),
         )
 
@@ -128,6 +135,8 @@ class Guarantee:
         """Whether whoever has this guarantee also has the other (same change per step, no weaker anywhere)."""
         mine, theirs = self.policy, other.policy
         if self.calibration != "sound" or not self.budget.within(other.budget):
+            return False
+        if other.stricter and (mine, self.stricter) != (theirs, other.stricter):
             return False
         if self.unit != other.unit and (self.unit, other.unit) != (mine.unit(), theirs.unit()):
             return False  # what covers several units is compared with its like only

@@ -52,8 +52,9 @@ class Subject:
 
     @property
     def window(self) -> int | None:
-        """The steps of a window."""
-        found: int | None = self.mechanism.policy.window
+        """The steps of a window; the longest, where units ask for windows of their own."""
+        known = self.mechanism.account() if hasattr(self.mechanism, "account") else self.mechanism.policy
+        found: int | None = known.window
         return found
 
     @property
