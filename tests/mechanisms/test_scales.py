@@ -538,7 +538,7 @@ def of_personal(m):
         m.promises, m.limits, m.constants.test_scales, strict=True
     ):
         tests = window * once(moved(m), scale, m.policy)
-        lost.append((tests + Fraction(units, 2) * once(moved(m), m.constants.whole, m.policy)) / epsilon)
+        lost.append((tests + Fraction(units, 2) * once(moved(m), m.constants.unit_scale, m.policy)) / epsilon)
     return max(lost) * m.policy.epsilon
 
 

@@ -79,7 +79,7 @@ class Constants(NamedTuple):
     coin: Any  # what publications spend is a multiple of so many units
     sizes: Any  # how units divide among requirements, in whole numbers
     test_scales: Any  # the noise of one's test, if all had its share
-    whole: float  # a publication of n units has noise of the scale whole/n
+    unit_scale: float  # the noise scale of a publication that spends one unit; n units: unit_scale/n
     change: float  # by how much a unit changes a step, in grid units
     deviation: float
     grid: float
@@ -109,7 +109,7 @@ def new_work(count: int) -> Work:
 
 
 @lean
-def weigh(offered: Any, sizes: Any, whole: float, spread: float, weights: Any) -> Any:
+def weigh(offered: Any, sizes: Any, unit_scale: float, spread: float, weights: Any) -> Any:
     """Weights of the columns by requirement; returns (whose units are the most that any spends, parts, mean, variance).
 
     A weight is a whole number of parts of the largest one, and at most as large as offered units allow. All spend what
@@ -126,7 +126,7 @@ def weigh(offered: Any, sizes: Any, whole: float, spread: float, weights: Any) -
             total += sizes[own] * amount
             squares += sizes[own] * amount * amount
         if offered[candidate] > 0:
-            variance = 2 * (whole * count / total) ** 2 + spread * (count * squares / total**2 - 1)
+            variance = 2 * (unit_scale * count / total) ** 2 + spread * (count * squares / total**2 - 1)
             if variance < least:
                 chosen, least, largest = candidate, variance, offered[candidate]
     if chosen < 0:
@@ -169,16 +169,16 @@ def release(
     out: Any,
 ) -> Any:
     """Test a step, and publish it if it differs enough; returns what is wanted, before anything is written."""
-    last, whole, width, spread = published.last, constants.whole, published.last.size, 0.0
+    last, unit_scale, width, spread = published.last, constants.unit_scale, published.last.size, 0.0
     for column in range(width):
         level = max(last[column], 0.0)
         spread += level * (constants.change + constants.deviation**2 * level) / width
-    chosen, parts, mean, variance = weigh(work.offered, constants.sizes, whole, spread, work.weights)
+    chosen, parts, mean, variance = weigh(work.offered, constants.sizes, unit_scale, spread, work.weights)
     fresh, status = False, APPROXIMATED if chosen >= 0 else constants.exhausted
     largest = work.offered[chosen] if chosen >= 0 else 1
-    if chosen >= 0 and whole * parts <= WIDEST * largest:
+    if chosen >= 0 and unit_scale * parts <= WIDEST * largest:
         tested, fine, test_mean, test_variance = weigh(
-            constants.share, constants.sizes, whole, spread * width * width, work.tested
+            constants.share, constants.sizes, unit_scale, spread * width * width, work.tested
         )
         wanted = draw_row(pool, test, step, constants.test_scales[tested] * fine)
         if wanted != DONE:
@@ -187,11 +187,11 @@ def release(
         for column in range(width):
             before = np.int64(min(max(np.rint(last[column] * test_mean), -MOST / 2), MOST / 2))
             score = min(score + abs(weighted(row, work.tested, column, width) - before), MOST)
-        error = np.nextafter(whole * parts / largest, np.inf) / mean
+        error = np.nextafter(unit_scale * parts / largest, np.inf) / mean
         error += math.sqrt(spread * (variance + test_variance))
         fresh = score + test.row[0] > width * error * test_mean
     if fresh:
-        scale = publication_scale(whole * parts, largest)
+        scale = publication_scale(unit_scale * parts, largest)
         wanted = draw_row(pool, slot, step, scale)
         if wanted != DONE:
             return wanted
@@ -288,7 +288,9 @@ class Personal(Mechanism):
                 "made of budgets and windows with small common multiples",
                 "round the budgets per step, ε/window, to a common unit",
             )
-        self.refuse_wide_noise(max(self.constants.test_scales.max() * WEIGHTS, self.constants.whole), bits=55)
+        self.refuse_wide_noise(
+            max(self.constants.test_scales.max() * WEIGHTS, self.constants.unit_scale), bits=55
+        )
 
     @cached_property
     def promises(self) -> list[tuple[Fraction, int]]:
@@ -359,7 +361,7 @@ class Personal(Mechanism):
             coin=np.ones_like(shares) if self.fineness else shares,
             sizes=self.sizes,
             test_scales=np.array([float_up(self.sensitivity / (share * unit)) for share in self.shares]),
-            whole=self.noise_scale(self.units),
+            unit_scale=self.noise_scale(self.units),
             change=float(self.sensitivity),
             deviation=float(Fraction(self.deviation)),
             grid=float(Fraction(self.grid)),
