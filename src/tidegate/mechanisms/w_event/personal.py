@@ -50,7 +50,7 @@ class Requirement:
     Examples
     --------
     >>> Requirement("1/4", epsilon="0.5").describe()
-    {'share': '1/4', 'epsilon': '1/2', 'window': None}
+    {'share': '0.25', 'epsilon': '0.5', 'window': None}
     """
 
     share: ExactLike
