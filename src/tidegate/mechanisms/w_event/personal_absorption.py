@@ -92,11 +92,10 @@ class PersonalAbsorption(Personal):
 
     Examples
     --------
-    >>> from tidegate.core.session import Session
-    >>> from tidegate.mechanisms.w_event.personal import Requirement
-    >>> strict = Requirement("1/4", epsilon="1/10", window=240)
-    >>> mechanism = PersonalAbsorption(WEvent(epsilon="1", window=120), columns=6, requirements=(strict,))
-    >>> Session(mechanism).push_batch(np.full((500, 6), 40)).values.shape
+    >>> import tidegate as tg
+    >>> strict = ("1/4", "1/10", 240)  # share of units, ε and window
+    >>> mechanism = PersonalAbsorption(tg.WEvent(epsilon="1", window=120), columns=6, requirements=(strict,))
+    >>> tg.open(mechanism).push_batch(np.full((500, 6), 40)).values.shape
     (500, 3)
 
     References
