@@ -77,7 +77,9 @@ with _without_collection():
     environment: Any = import_module("numba.core.environment")
     import_module("numba.cpython.hashing")  # has symbols of its own, as the run time has
 
-KNOWN = all(hasattr(codegen.JITCodeLibrary, stage) for stage in STAGES)  # else Numba compiles in its own way
+KNOWN = all(
+    hasattr(codegen.JITCodeLibrary, stage) for stage in STAGES
+)  # otherwise Numba compiles in its own way
 
 
 class _NoEngine:

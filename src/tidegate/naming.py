@@ -102,7 +102,7 @@ def spelled(configuration: Any) -> str:
 
 
 def keep_repr(kind: type) -> None:
-    """Let a subclass have the repr of its base; a dataclass would else write one of its own."""
+    """Let a subclass have the repr of its base; a dataclass would otherwise write one of its own."""
     if "__repr__" not in vars(kind):
         kind.__repr__ = kind.__repr__  # type: ignore[method-assign]
 

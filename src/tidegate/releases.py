@@ -273,16 +273,16 @@ class Release(_Published):
         How many steps after the step itself the values became known.
     revised
         Better values of this and earlier steps that became known at this step, where a mechanism works in
-        periods; else None.
+        periods; otherwise None.
     deviation
         The standard deviation of the error of each value, where a mechanism estimates it from releases (infinite before
-        anything was measured); else None.
+        anything was measured); otherwise None.
     measured
-        The measurements behind smoothed values; else None.
+        The measurements behind smoothed values; otherwise None.
     law
-        How the noise is distributed, where a fresh value is the truth and such noise; else None.
+        How the noise is distributed, where a fresh value is the truth and such noise; otherwise None.
     radii
-        What gives half the widths of intervals where the law of the noise is not all; else None.
+        What gives half the widths of intervals where the law of the noise is not all; otherwise None.
     time
         When the step began, where that is known: by the clock of a :class:`~tidegate.pipeline.Live`, or because the row
         of a DataFrame that was pushed said it. The log has no times.
@@ -337,7 +337,7 @@ class Release(_Published):
 
     @property
     def radii(self) -> Radii | None:
-        """What gives half the widths of intervals where the law of the noise is not all; else None."""
+        """What gives half the widths of intervals where the law of the noise is not all; otherwise None."""
         if self._place is not None and self._radii is not None:
             self._radii, self._place = self._radii.of_one(self, self._place), None
         return cast(Radii | None, self._radii)
@@ -387,18 +387,18 @@ class Releases(_Published):
         How many steps after a step its values became known; the longest of them.
     revised
         Better values of these and earlier steps that became known during them, where a mechanism works in
-        periods; else None.
+        periods; otherwise None.
     ends
-        For each step the step at which its values became known, where they are revised values; else None.
+        For each step the step at which its values became known, where they are revised values; otherwise None.
     deviation, measured, law, radii
         As in :class:`Release`, T × d.
     readings
-        The measurements that a model was given, NaN at steps without one, where it has released them; else None.
+        The measurements that a model was given, NaN at steps without one, where it has released them; otherwise None.
     names
-        The names of the columns, where the session was given them; else None.
+        The names of the columns, where the session was given them; otherwise None.
     times
-        When the steps began, where the DataFrame that was pushed has said it, or the clock of a stream; else None. Tables
-        have them as `time`, and pandas DataFrames with a row per step as their index. The log has none.
+        When the steps began, as the pushed DataFrame or the clock of a stream has said it; otherwise None. Tables have
+        them as `time`, and pandas DataFrames with a row per step as their index. The log has none.
 
     Examples
     --------

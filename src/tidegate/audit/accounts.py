@@ -45,7 +45,7 @@ class Problem:
     words
         What is wrong.
     loss
-        The loss of the worst window as a multiple of the budget, where it is known; else infinite.
+        The loss of the worst window as a multiple of the budget, where it is known; otherwise infinite.
     """
 
     words: str

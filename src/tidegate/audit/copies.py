@@ -16,7 +16,7 @@ SCALES = ("scale", "sigma", "scales", "sample_scales", "feature_scale", "feature
 
 
 def widened(mechanism: Any, copies: int) -> Any:
-    """The same mechanism for so many copies of its columns, if copies are independent runs; else None."""
+    """The same mechanism for so many copies of its columns, if copies are independent runs; otherwise None."""
     if isinstance(mechanism, Blocks):
         inner = widened(mechanism.mechanism, copies)
         return None if inner is None else replace(mechanism, mechanism=inner)

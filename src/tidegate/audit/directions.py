@@ -96,7 +96,7 @@ class Norm:
     apart
         So many steps share noise.
     together
-        Whether |z_t| is the sum over the columns; else each column has a norm of its own.
+        Whether |z_t| is the sum over the columns; otherwise each column has a norm of its own.
     first, second
         What each would be without noise under the two streams.
     """

@@ -42,7 +42,7 @@ class Lost:
     each
         What a window loses that has one of them; of a semiorder, for each class.
     classes, width
-        Of a semiorder: measurements take turns in so many classes, and of each a window may have so many. Else 1 and 0.
+        Of a semiorder: measurements take turns in so many classes, and a window may have so many of each. Otherwise 1, 0.
     """
 
     at: Integers

@@ -383,7 +383,7 @@ def released_values(queries: Queries, name: str) -> npt.NDArray[np.float64] | No
 
 
 def _of_learning(config: Config) -> str:
-    """What a plan has to say where the clip of values is learnt; else empty."""
+    """What a plan has to say where the clip of values is learnt; otherwise empty."""
     from tidegate.mechanisms.clipped_records import ClippedRecords
     from tidegate.report.learnt import learnt_clip
 

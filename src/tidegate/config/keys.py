@@ -110,7 +110,7 @@ class SourceKeys:
     )
     complete: bool = key(
         "Whether a finite input holds all events of all its steps, also of those that the clock has not closed yet: "
-        "a forecast, a timetable, made-up data. Else such steps are not released.",
+        "a forecast, a timetable, made-up data. Otherwise such steps are not released.",
         kind="switch",
         default=False,
     )

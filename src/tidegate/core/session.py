@@ -121,7 +121,7 @@ class Single(NamedTuple):
 
     @classmethod
     def of(cls, query: Query) -> Single | None:
-        """It, where single pushes have a short way."""
+        """That of a query whose single pushes may take the short way; None for any other."""
         reader, mechanism, history = query.reader, query.mechanism, query.history
         if not isinstance(mechanism, MeasuresEveryStep) or not isinstance(reader, ValueReader):
             return None
@@ -210,10 +210,10 @@ class Session:
         Of several queries: the part of the budget that each has, exactly, at most 1 in all.
     amend
         Whether a log of another configuration is amended: queries that changed end and begin, and are silent while
-        windows still hold what the ended ones have read. `plan_amendment` says it before. Without it another
+        windows still hold what the ended ones have read. `plan_amendment` says beforehand which. Otherwise another
         configuration is refused.
     about
-        What else makes each query what it is, by name, public and as JSON: which columns of a source it counts, say.
+        What else defines each query, by name, public and as JSON: for example which columns of a source it counts.
     names
         The names of the columns, in their order; for several queries a mapping from those whose columns have names. Then
         mappings and DataFrames are read by name; without, they are refused. They belong to the configuration of the log.
@@ -284,7 +284,7 @@ class Session:
 
     @property
     def closed(self) -> bool:
-        """Whether it pushes no more: closed, failed, or of a stream that has ended."""
+        """Whether it takes no more pushes: it was closed, has failed, or its stream has ended."""
         return bool(self._closed)
 
     @property
@@ -364,7 +364,9 @@ class Session:
             self._described = self._number
             self._append(self._noted(AMENDED, book.encoded(), self._standing()))
         elif kept.loaded.secret is None or not kept.loaded.here:
-            whole = kept.loaded.secret is not None  # else it is a backup, which has no state of any query
+            whole = (
+                kept.loaded.secret is not None
+            )  # otherwise it is a backup, which has no state of any query
             self._restart([each for each in self._queries if each.mechanism.noise_in_state or not whole])
 
     def _restart(self, dropped: list[Query]) -> None:

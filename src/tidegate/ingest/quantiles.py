@@ -202,7 +202,7 @@ class Quantiles:
                 sums = np.cumsum(radius**2, axis=-1)
                 around = (1 - share) ** 2 * sums + share**2 * (sums[..., -1:] - sums)
             half = SUMMED * np.sqrt(around)
-            some = total[..., 0] > 0  # else the quantile may be anywhere
+            some = total[..., 0] > 0  # otherwise the quantile may be anywhere
             low.append(np.where(some, self._end(excess + half, first=True), self.edges[0]))
             high.append(np.where(some, self._end(excess - half, first=False), self.edges[-1]))
         return np.stack(low, axis=-1), np.stack(high, axis=-1)

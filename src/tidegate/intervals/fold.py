@@ -49,7 +49,7 @@ class Fold(ABC):
     law
         The noise of a measurement; None where the mechanism releases its own deviations.
     released
-        The noise of a released value, where fresh values are the truth and such noise; else None.
+        The noise of a released value, where fresh values are the truth and such noise; otherwise None.
     rows
         Of the state.
 
@@ -65,9 +65,7 @@ class Fold(ABC):
     ((8, 1), (9, 1))
     """
 
-    says_more = (
-        False  # whether it knows the half-widths of better values of earlier steps; else they are released
-    )
+    says_more = False  # whether it knows the half-widths of better values of earlier steps; otherwise they are released
 
     def __init__(self, columns: int, law: AnyLaw | None, released: AnyLaw | None, rows: int) -> None:
         self.columns, self.law, self.released, self.rows = columns, law, released, rows

@@ -39,7 +39,7 @@ class Copied(NamedTuple):
     found
         What was found when it was recomputed.
     made
-        Whether it was made now; else the folder had it already.
+        Whether it was made now; otherwise the folder had it already.
     """
 
     path: Path

@@ -46,7 +46,7 @@ class Loss(NamedTuple):
         The number and the name of the scope that was charged.
     part
         The column group, where units stay in one, or the requirement, where units have their own: each has an account
-        of its own; else None.
+        of its own; otherwise None.
     kind
         "step", "span", "halt" or "event".
     first, last

@@ -59,7 +59,7 @@ class Ended(NamedTuple):
 
     @property
     def labels(self) -> tuple[str, ...] | None:
-        """The names of its columns, where each released value belongs to one; else None."""
+        """The names of its columns, where each released value belongs to one; otherwise None."""
         columns = self.asked.get("columns")
         if not isinstance(columns, dict) or "names" not in columns or "levels" in self.asked:
             return None

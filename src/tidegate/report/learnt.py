@@ -35,7 +35,7 @@ def learnt_clip(config: Config) -> str | None:
 
 
 def learnt_nothing(config: Config) -> str:
-    """A warning where values continue to count up to their bound, which is as public as what was learnt; else empty."""
+    """A warning if values continue to count up to their bound, which is as public as what was learnt; or empty."""
     found = learnt_clip(config)
     if found is None or config.query.clip is None or Fraction(found) < Fraction(config.query.clip[1]):
         return ""

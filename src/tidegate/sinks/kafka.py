@@ -105,7 +105,7 @@ class KafkaSink(Sink):
         self._producer = producer
 
     def _tried(self, work: Any) -> Any:
-        """Do something with the brokers; a program that has taken the name over ends this one; else it is tried again."""
+        """Do something with the brokers. If they fence or refuse this program, it ends; other failures are retried."""
         try:
             return work()
         except self._library.KafkaException as error:

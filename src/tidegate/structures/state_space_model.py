@@ -252,7 +252,7 @@ def estimate(
     steps, values, noise
         When was measured, what (rows × columns of one class), and with which noise variance.
     laplace
-        Whether the noise is Laplace; else Gaussian.
+        Whether the noise is Laplace; otherwise Gaussian.
     prior
         What is known of the level before the first measurement.
     size

@@ -511,7 +511,7 @@ def _agrees(subject: Subject, found: dict[str, Any]) -> None:
     measured = set()
     ever = np.isin(
         found["status"], (Status.FRESH, Status.PARTIAL)
-    ).any()  # else whole periods are measured at once
+    ).any()  # otherwise whole periods are measured at once
     for at, step in enumerate(found["steps"]):
         status, source, scale = (found[name][at].item() for name in ("status", "source", "scale"))
         values = found["values"][at]

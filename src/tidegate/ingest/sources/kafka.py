@@ -43,8 +43,8 @@ class KafkaSource(EventSource):
     columns
         The needed columns: keys of the JSON objects.
     follow
-        Whether to wait for more. Then what cannot be read is left out; else it refuses the input, which ends where the
-        topic ended at first.
+        Whether to wait for more. Then what cannot be read is left out. Otherwise the input ends where the topic ended at
+        first, and what cannot be read refuses it.
     format, fields, separator
         "jsonl", or "csv" with the names of the fields in order.
     """

@@ -84,7 +84,7 @@ class EventSource(ABC):
     """
 
     typed = False  # whether the format itself knows the types, so that a check need not parse every value
-    repeatable = True  # whether a position can be read from again; else what was read must be stored
+    repeatable = True  # whether a position can be read from again; otherwise what was read must be stored
     lenient = False  # whether a record that cannot be read is left out, or refuses the whole input
     start: Position = {}  # noqa: RUF012  read only
 

@@ -1,4 +1,4 @@
-"""PeGaSus (Chen et al. 2017): the Perturber adds noise, the Grouper finds steps alike, the Smoother averages them."""
+"""PeGaSus (Chen et al. 2017): the Perturber adds noise, the Grouper finds similar steps, the Smoother smooths them."""
 
 from __future__ import annotations
 
@@ -39,12 +39,11 @@ class State(NamedTuple):
 class PeGaSus(SharingMechanism):
     """Measure every step, and let steps of a stable stretch share their measurements.
 
-    The Perturber adds noise to every count. The Grouper, which spends a budget of its own, extends the last
-    group by the new step as long as a noisy test says that the group's counts deviate little from their
-    mean. The Smoother answers the step from all noisy counts of its group. Every column is grouped for
-    itself, and a step is answered when it arrives. The releases carry the noisy counts and the groups, so
-    that any number of other questions (:mod:`tidegate.queries`: windows, monitors, aggregations) are
-    answered from them at no further budget.
+    The Perturber adds noise to every count. The Grouper, which spends its own part of the budget, extends the last
+    group by the new step as long as a noisy test says that the group's counts deviate little from their mean. The
+    Smoother computes the release of the step from all noisy counts of its group. Every column has its own groups, and a
+    step is released when it arrives. The releases carry the noisy counts and the groups. From these, any number of other
+    questions (:mod:`tidegate.queries`: windows, monitors, aggregations) are answered at no further cost.
 
     Parameters
     ----------
@@ -56,14 +55,14 @@ class PeGaSus(SharingMechanism):
         How far a group's counts may deviate from their mean, summed (θ); by default `threshold_factor`·Δ/ε_g.
         Public.
     threshold_factor
-        5 as in the paper. The noise of a test has the scale 8Δ/ε_g, so that with 5 a constant stream is cut into
-        groups of three steps on average; 20 to 40 suits streams that stand still for long (docs/mechanisms/pegasus.md).
+        5 as in the paper. The noise of a test has the scale 8Δ/ε_g, so with 5 even a constant stream is cut into groups
+        of three steps on average; 20 to 40 suits streams that change rarely (docs/mechanisms/pegasus.md).
     smoother
         "median", "average" or "james-stein"; by default the median of Laplace noise, which has a sharp peak, and the
         average of noise that steps share, which has none.
     longest_group
-        A group of so many steps is closed, which is public and free, so that an endless constant stream
-        needs bounded memory. At most 2^20.
+        A group is closed when it has so many steps, at most 2^20. This rule is public and costs nothing; it bounds the
+        memory for an endless constant stream.
     noise
         The Perturber's: "auto" for the best law, "laplace" for noise of its own at each step, as in the paper, "cube" or
         "semiorder" for this law (docs/mechanisms/noise.md).
@@ -143,7 +142,7 @@ class PeGaSus(SharingMechanism):
 
     @property
     def smoothing(self) -> str:
-        """The smoother, where it is left open that which suits the noise."""
+        """The smoother that was chosen; with "auto" the one that suits the noise."""
         if self.smoother != "auto":
             return self.smoother
         return "median" if self.sharing is None else "average"

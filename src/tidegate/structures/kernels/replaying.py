@@ -108,7 +108,7 @@ class History(NamedTuple):
     steps: Any
     values: Any  # one row each
     noise: Any  # variances, negative where the noise is taken for Gaussian
-    laplace: bool  # else the noise is Gaussian
+    laplace: bool  # otherwise the noise is Gaussian
 
 
 @kernel
