@@ -90,12 +90,12 @@ def _blocks() -> list[Subject]:
 
 
 def _discover() -> list[Subject]:
-    return [Subject(each, partial(visits, each.epoch)) for each in Discover.examples()]
+    return [Subject(each, partial(visits, each.epoch, early=each.early)) for each in Discover.examples()]
 
 
-def visits(epoch: int, steps: int) -> Any:
+def visits(epoch: int, steps: int, *, early: bool = False) -> Any:
     """Steps of units and categories: some categories that many units have, and some that hardly any has."""
-    collector, found = Collector(epoch), np.empty(steps, dtype=object)
+    collector, found = Collector(epoch, early=early), np.empty(steps, dtype=object)
     for at in range(steps):
         many = 0 if at % 7 == 5 else 60 if at // 20 % 2 else 25
         pairs = [(unit, "abc"[unit % 2 if at < 30 else 2]) for unit in range(many)]

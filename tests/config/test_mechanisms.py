@@ -112,11 +112,11 @@ WITH_DELTA = FOUND.replace('epsilon = "1"', 'epsilon = "1"\ndelta = "1e-6"')
 def test_columns_that_nobody_has_listed_are_found(tmp_path: Path) -> None:
     """With parameters of the mechanism, and durations for epochs."""
     assert 'delta = "1e-6"' in WITH_DELTA
-    more = 'name = "Discover"\nepoch = "48h"\ncategories = 3\ncolumns = 20\nlength = 16\nshare = "1/3"'
+    more = 'name = "Discover"\nepoch = "48h"\ncategories = 3\ncolumns = 20\nlength = 16\nshare = "1/3"\nearly = true'
     mechanism = config_of(tmp_path, WITH_DELTA.replace('name = "auto"', more)).mechanism
     assert isinstance(mechanism, Discover)
     assert (mechanism.epoch, mechanism.categories, mechanism.columns, mechanism.length) == (48, 3, 20, 16)
-    assert (mechanism.share, mechanism.distinct) == (Fraction(1, 3), True)
+    assert (mechanism.share, mechanism.distinct, mechanism.early) == (Fraction(1, 3), True, True)
     plain = config_of(tmp_path, WITH_DELTA)
     assert plain.mechanism.describe()["epoch"] == plain.policy.window
     assert not any("given again" in clause for clause in plain.guarantee.assumptions)
@@ -129,6 +129,7 @@ def test_columns_that_nobody_has_listed_are_found(tmp_path: Path) -> None:
         (('name = "auto"', 'name = "Tide"'), "needs Discover and not Tide"),
         (('name = "auto"', 'name = "Discover"\nepochs = 3'), "did you mean 'epoch'"),
         (('name = "auto"', 'name = "Discover"\nepoch = "90min"'), "whole number of steps"),
+        (('name = "auto"', 'name = "Discover"\nearly = "soon"'), "True or False"),
         (('aggregate = "distinct"', 'aggregate = "mean"\nclip = [0, 1]'), "count or distinct"),
         (('unit = "device"', ""), "unit"),
         (('column = "building"', ""), "column"),

@@ -12,6 +12,7 @@ import itertools
 import math
 from fractions import Fraction
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -504,6 +505,8 @@ def of_tide(m):
 
 def of_discover(m):
     """Tests: sums of noise by convolution, and thresholds as the proof counts them; counts: as Uniform with the rest."""
+    if m.early:
+        return of_early(m)
     share, met = Fraction(m.share), m.epochs_met
     epsilon, delta = float(m.policy.epsilon * share), float(m.policy.delta * share)
     assert met >= -(-steps(m.policy) // m.epoch)
@@ -522,6 +525,29 @@ def of_discover(m):
     found = k * (met - 1) * alone + max(a * alone + visible(2 * k * met - a) for a in range(k + 1))
     assert 0 < m.staying <= m.selection.threshold
     return of_uniform(m.counts) + m.policy.epsilon * share * Fraction(found / delta)
+
+
+def of_early(m):
+    """Tests: normal noise by its distribution function, and every step's threshold by itself; counts as above."""
+    share, met, tests = (
+        Fraction(m.share),
+        -(-steps(m.policy) // m.epoch) + (m.policy.window is not None),
+        m.tests,
+    )
+    epsilon, delta = float(m.policy.epsilon * share), float(m.policy.delta * share)
+    sides = 1 if m.policy.window is None and m.policy.adjacency == "add-remove" else 2
+    changes, law = sides * m.categories * min(met, m.epochs_met), NormalDist()
+    assert m.epochs_met <= met
+    strategy = np.cumprod([1.0, *((2 * at - 1) / (2 * at) for at in range(1, m.epoch))])
+    shift = np.sqrt(changes * (strategy**2).sum()) / (tests.sigma * 2.0**-tests.places)
+    both = [law.cdf(side * shift / 2 - epsilon / shift) for side in (1, -1)]
+    deviations = np.sqrt(np.cumsum(strategy**2)) * tests.sigma * 2.0**-tests.places
+    alone = sum(
+        law.cdf((1.5 - limit) / deviation)
+        for limit, deviation in zip(tests.thresholds, deviations, strict=True)
+    )
+    found = both[0] - np.exp(epsilon) * both[1] + changes * alone
+    return of_uniform(m.counts) + m.policy.epsilon * share * Fraction(float(found) / delta)
 
 
 def of_ada_pub(m):
@@ -667,7 +693,11 @@ OPTIONS = {
     "ClippedDecay": [{"lag": 60, "above": 20}],
     "ClippedHistogram": [{"lag": 60, "above": 20}, {"lag": 60, "above": 20, "bins": 1, "window": 5}],
     "Tide": [{}, {"periods": (2,)}],
-    "Discover": [{"epoch": 4}, {"epoch": 2, "categories": 2, "share": "2/3"}],
+    "Discover": [
+        {"epoch": 4},
+        {"epoch": 2, "categories": 2, "share": "2/3"},
+        {"epoch": 3, "categories": 2, "early": True},
+    ],
 }
 OPTIONS["PersonalAbsorption"] = [{}, {"requirements": (("1/3", "2/5", W + 3),)}]
 OPTIONS["PersonalDistribution"] = [{}, {"requirements": (("1/3", "2/5"), ("1/5", None, W + 1))}]

@@ -98,6 +98,26 @@ def test_a_restart_has_the_records_of_the_open_epoch(stream: Queries, turns: int
     log.close()
 
 
+def test_early_tests_follow_a_file_through_restarts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Categories open within epochs; wherever it stopped, the releases are those of Python."""
+    monkeypatch.setattr(blocks, "BLOCK_STEPS", 3)
+    stream = settings(tmp_path, stalls(tmp_path), ("epoch = 5", "epoch = 5\nearly = true"))
+    with fixed_entropy(3):
+        for _ in range(2):
+            release(stream, blocks=2)
+        assert kept(stream) == [11, 12]
+        release(stream)
+    with fixed_entropy(3):
+        expected = by_hand(stream)
+    found = rows_of(stream)
+    for step in (1, 2, 9, 15, 25, 40):
+        own, said = [row for row in found if row["step"] == str(step)], expected[step - 1]
+        assert [row["column"] for row in own] == [*filter(None, said.categories), "other"]
+        assert [float(row["units"]) for row in own[:-1]] == said.units_counted[said.opened > 0].tolist()
+    assert {row["column"] for row in found} == {"bakery", "Café", "stage", "other"}
+    assert {int(row["step"]) for row in found if row["column"] == "stage"} >= {12, 13, 14}
+
+
 def test_nothing_has_a_name_that_was_not_released(stream: Queries, tmp_path: Path) -> None:
     """The name that one unit has is in no file, once its epoch is over; nor is any unit."""
     release(stream)

@@ -64,3 +64,27 @@ def gaussian_delta(count: int, sigma: float, epsilon: float) -> float:
     )  # by how much the sums of noises differ from a discrete Gaussian, each time
     factor = (1 + uneven) ** count
     return min(1.0, float((chances * beyond).sum()) * factor * (1 + SLACK) + FAR)
+
+
+def normal_tail(deviations: float) -> float:
+    """P(N ≥ deviations) of a standard normal variable, rounded up.
+
+    Examples
+    --------
+    >>> 0.0227 < normal_tail(2.0) < 0.0228
+    True
+    """
+    return math.erfc(deviations / math.sqrt(2)) / 2 * (1 + SLACK) + FAR
+
+
+def normal_delta(shift: float, epsilon: float) -> float:
+    """A δ for which normal variables, moved by so many deviations together, are (ε, δ)-private; rounded up.
+
+    Examples
+    --------
+    >>> normal_delta(1 / 4.3, 1.0) < 1e-6 < normal_delta(1 / 4.2, 1.0)
+    True
+    """
+    left, right = epsilon / shift - shift / 2, epsilon / shift + shift / 2
+    kept = math.exp(epsilon) * math.erfc(right / math.sqrt(2)) / 2 * (1 - SLACK)
+    return max(0.0, normal_tail(left) - kept) + FAR

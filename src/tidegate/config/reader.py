@@ -69,6 +69,7 @@ _OF_DISCOVERY = (
     "share",
     "stay",
     "length",
+    "early",
 )  # keys of [mechanism] for Discover
 _GIVEN_BY_OTHERS = {"policy", "columns", "grid", "rounding"}  # a mechanism gets these from the other sections
 # names of parameters that are spelt differently in the file

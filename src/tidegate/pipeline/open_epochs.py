@@ -1,4 +1,4 @@
-"""What a mechanism that finds categories is pushed: the records of a step, at the end of an epoch those of all steps.
+"""What a mechanism that finds categories is pushed: the records of a step, and where it tests those of the epoch so far.
 
 The records of an open epoch are kept beside the log, as secret as the data, until the epoch is over. So a restart
 continues with the same records, whatever the source is.
@@ -38,6 +38,7 @@ class OpenEpochs:
 
     def __init__(self, name: str, mechanism: Discover, side_tables: SideTables) -> None:
         self.name, self.epoch, self._side_tables = name, mechanism.steps_per_epoch, side_tables
+        self.early = mechanism.early
 
     def begin(self, step: int) -> int:
         """The first step of the epoch that a step is in."""
@@ -49,8 +50,15 @@ class OpenEpochs:
         edges = np.searchsorted(
             rows[STEP].to_numpy(), np.arange(block.first_step, block.last_step + 2)
         ).tolist()
+        begin, before = self.begin(block.first_step), NOTHING_EARLIER
+        if self.early or block.last_step >= begin + self.epoch - 1:
+            parts = [
+                _decoded(each) for each in self._side_tables.occurrences(self.name, begin, block.first_step - 1)
+            ]
+            before = together(parts, NOTHING_EARLIER)
         found = [
-            self._step(block, rows, edges, number) for number in range(block.first_step, block.last_step + 1)
+            self._step(block, rows, edges, before, number)
+            for number in range(block.first_step, block.last_step + 1)
         ]
         open_from = max(self.begin(block.last_step + 1), block.first_step)
         kept = rows.filter(pl.col(STEP) >= open_from).unique(maintain_order=True)
@@ -60,17 +68,17 @@ class OpenEpochs:
         self._side_tables.put_occurrences(self.name, block.first_step, entries)
         return found
 
-    def _step(self, block: StepBlock, rows: pl.DataFrame, edges: list[int], number: int) -> Step:
+    def _step(
+        self, block: StepBlock, rows: pl.DataFrame, edges: list[int], before: pl.DataFrame, number: int
+    ) -> Step:
         at, first = number - block.first_step, block.first_step
         now = rows[edges[at] : edges[at + 1]].select(UNIT, CATEGORY)
         earlier = NOTHING_EARLIER
-        if number % self.epoch == 0:
+        if self.early or number % self.epoch == 0:
             begin = self.begin(number)
-            parts = [_decoded(each) for each in self._side_tables.occurrences(self.name, begin, first - 1)]
             here = rows[edges[max(begin - first, 0)] : edges[at]]
-            if len(here):
-                parts.append(here)
-            earlier = together(parts, NOTHING_EARLIER)
+            parts = [before] if begin < first else []
+            earlier = together([each for each in (*parts, here) if len(each)], NOTHING_EARLIER)
         return Step(now if len(now) else NOTHING, earlier)
 
     def forget(self, step: int) -> None:

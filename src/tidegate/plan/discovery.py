@@ -98,5 +98,5 @@ def plan_discovery(mechanism: Discover, units: Sequence[int]) -> DiscoveryPlan:
         1 - min(found, mechanism.columns) / total if total else 0.0,
         hollow / found if found else 0.0,
         mechanism.expected_error(),
-        mechanism.selection.chance(1),
+        mechanism.lone,
     )

@@ -155,6 +155,14 @@ def rule(config: Config) -> str:
     assert isinstance(mechanism, Discover)
     epoch = several(mechanism.steps_per_epoch, "step")
     least, often = mechanism.selection.threshold, mechanism.units_needed()
+    if mechanism.early:
+        return (
+            f"Nobody has listed the categories. At every {words.step} the {words.units} of each in the present {epoch} "
+            "are counted with noise. A category opens where that number is at least a threshold, which is "
+            f"{least:,} at the end of these steps, and closes at such an end where it is below {mechanism.staying:,}. In "
+            f"them a {words.unit} counts in at most {_categories(mechanism.categories)}. At most "
+            f"{mechanism.columns:,} are open at once."
+        )
     return (
         f"Nobody has listed the categories. At the end of every {epoch} the {words.units} of each are counted with "
         f"noise. A category opens where that number is at least {least:,}, as it is with probability one half for "

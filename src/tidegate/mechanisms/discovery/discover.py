@@ -18,6 +18,14 @@ from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, proper, whole
 from tidegate.mechanisms.discovery.calibration import Selection, calibrate
 from tidegate.mechanisms.discovery.discovered import DiscoveredReleases, Names, as_names, as_stored
+from tidegate.mechanisms.discovery.early import (
+    LONGEST,
+    PLACES,
+    EarlyTests,
+    calibrate_early,
+    digest_of,
+    noisy_units,
+)
 from tidegate.mechanisms.discovery.occurrences import (
     CATEGORY,
     STEP,
@@ -31,23 +39,27 @@ from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise import gaussian
 from tidegate.noise.entropy import Source
+from tidegate.noise.keyed import KEY_WORDS
 from tidegate.policy import Event, Guarantee, Policy, User, WEvent
 from tidegate.releases import Releases
 from tidegate.structures.category_names import OTHER, named
 
 STREAM = "selection"  # of the noise of tests
 NO_EPOCH = -1
-ORDINAL, FIRST = 0, 1  # positions in `State.numbers`
+NO_STEP, OTHERS = 0, -1  # in place of the last step that was tested: none yet, or none any more
+ORDINAL, FIRST = 0, 1  # positions in `State.numbers`; with early tests there are more:
+LAST, KEY, DIGEST = 2, slice(3, 7), slice(7, 11)  # the last test, the key of noise, a digest of records
 MOST_COLUMNS = 2**12
 LONGEST_NAME = 256  # bytes
 ONE_UNIT = "all records in which neighbouring streams differ name one unit, within one window"
+ONE_SIDED = "one of two neighbouring streams has no records of the unit at all"
 SAME_RECORDS = "records that are given again at the end of an epoch are those of its earlier steps"
 
 
 class State(NamedTuple):
-    """All that is carried from step to step. All of it was released, and its size is public."""
+    """All that is carried from step to step. All but a key was released, and its size is public."""
 
-    numbers: Any  # the present epoch, and the first of its steps that was pushed
+    numbers: Any  # the present epoch, and the first of its steps that was pushed; SECRET with early tests
     names: Any  # of the columns, as bytes
     opened: Any  # at which step each column's category opened; 0 where the column is free
     units: Any  # the noisy number of units of its last test; NaN where it is free
@@ -90,6 +102,9 @@ class Discover(Mechanism):
         The bytes of a name. Longer names are cut.
     distinct
         Whether a unit counts once per column in a step, and ``max_change`` is the number of columns in which it counts.
+    early
+        Whether categories are tested at every step: then one opens as soon as enough units have it in the epoch so far,
+        and needs about three times as many. Every step is pushed with the records of the epoch so far.
 
     Privacy
     -------
@@ -97,7 +112,9 @@ class Discover(Mechanism):
     of them has its records of this step, and the other has none (``adjacency="replace"``: has others). In an epoch that
     meets the window at most 2k numbers of units differ, each by 1. Tests add discrete Gaussian noise, and lose at most
     share·(ε, δ), thresholds included (docs/proofs/discovery.md). Counts have Laplace noise of :class:`Uniform` with the
-    rest. The state holds released numbers alone, and records have a size that depends on the configuration alone.
+    rest. The state holds released numbers, and with `early` the secret key of an epoch's noise; records have a size that
+    depends on the configuration alone. With `early` and `User` one of the streams has no records of the unit at all
+    (``adjacency="replace"``: other ones). Where an epoch's records are not given again as they were it has no more tests.
 
     Error
     -----
@@ -129,6 +146,7 @@ class Discover(Mechanism):
     stay: ExactLike = "1/2"
     length: int = 32
     distinct: bool = False
+    early: bool = False
 
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
     budgets: ClassVar[tuple[str, ...]] = ("Approximate",)
@@ -137,6 +155,7 @@ class Discover(Mechanism):
     statistic: ClassVar[str] = "categories"
     keeps_raw_values: ClassVar[bool] = False
     more: ClassVar[tuple[str, ...]] = ("names", "opened", "units_counted")
+    places: ClassVar[int] = PLACES  # binary places of early measurements
 
     def validate(self) -> None:
         """Check the parameters, and that noise and threshold exist."""
@@ -163,7 +182,9 @@ class Discover(Mechanism):
                 f"given for {type(policy).__name__}",
                 "write after how many steps categories are tested",
             )
-        put(self, "epoch", whole("epoch", epoch, most=2**27))
+        if not isinstance(self.early, bool):
+            raise InvalidParameter("early", self.early, "True or False", "choose one of them")
+        put(self, "epoch", whole("epoch", epoch, most=LONGEST if self.early else 2**27))
         put(self, "categories", whole("categories", self.categories, most=2**10))
         put(self, "length", whole("length", self.length, most=LONGEST_NAME))
         put(self, "share", proper("share", exact("share", self.share), 'write for example share="1/2"'))
@@ -197,9 +218,29 @@ class Discover(Mechanism):
 
     @cached_property
     def selection(self) -> Selection:
-        """Noise and threshold of tests."""
+        """Noise and threshold of the test at the end of an epoch."""
+        if self.early:
+            return Selection(float(self.tests.deviations[-1]), self.tests.thresholds[-1])
         budget: Any = self._part(Fraction(self.share)).budget
         return calibrate(budget.epsilon, budget.delta, self.categories, self.epochs_met)
+
+    @cached_property
+    def tests(self) -> EarlyTests:
+        """Noise and thresholds of early tests."""
+        budget: Any = self._part(Fraction(self.share)).budget
+        sides = 1 if self._one_sided else 2
+        changes = sides * self.categories * self.epochs_met
+        return calibrate_early(budget.epsilon, budget.delta, changes, self.steps_per_epoch, self.places)
+
+    @property
+    def lone(self) -> float:
+        """An upper bound on the chance with which a category opens in an epoch that one unit alone has."""
+        return self.tests.lone if self.early else self.selection.chance(1)
+
+    @property
+    def _one_sided(self) -> bool:
+        """Whether first occurrences of one stream alone differ: nothing moves, and nothing is let in."""
+        return self.policy.window is None and self.policy.adjacency != "replace"
 
     @cached_property
     def staying(self) -> int:
@@ -241,7 +282,19 @@ class Discover(Mechanism):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the guarantee takes for granted."""
-        return (*super().assumptions, ONE_UNIT, *((SAME_RECORDS,) if self.steps_per_epoch > 1 else ()))
+        same = (SAME_RECORDS,) if self.steps_per_epoch > 1 else ()
+        sided = (ONE_SIDED,) if self.early and self._one_sided else ()
+        return (*super().assumptions, ONE_UNIT, *same, *sided)
+
+    @property
+    def shares_noise(self) -> bool:
+        """Early tests of one epoch share noise."""
+        return self.early
+
+    @property
+    def noise_in_state(self) -> bool:
+        """The key of that noise."""
+        return self.early
 
     @property
     def guarantee(self) -> Guarantee:
@@ -271,7 +324,7 @@ class Discover(Mechanism):
 
     def collector(self, after: int = 0) -> Collector:
         """What makes steps of pairs of units and categories; `after` is the session's last step."""
-        return Collector(self.steps_per_epoch, after)
+        return Collector(self.steps_per_epoch, after, early=self.early)
 
     # what a session asks -----------------------------------------------------------------------------------------
 
@@ -281,8 +334,10 @@ class Discover(Mechanism):
 
     def begin(self, first: int) -> State:
         """No category is open."""
+        numbers = np.zeros(DIGEST.stop if self.early else LAST, dtype=np.int64)
+        numbers[ORDINAL] = NO_EPOCH
         return State(
-            np.array([NO_EPOCH, 0], dtype=np.int64),
+            numbers,
             np.zeros((self.columns, self.length), dtype=np.int8),
             np.zeros(self.columns, dtype=np.int64),
             np.full(self.columns, np.nan),
@@ -321,8 +376,12 @@ class Discover(Mechanism):
         opened = np.zeros((count, self.columns), dtype=np.int64)
         units = np.full((count, self.columns), np.nan)
         for at, step in enumerate(range(first, first + count)):
-            self._enter(state, step)
-            if step % self.steps_per_epoch == 0:
+            entered = self._enter(state, step)
+            if self.early:
+                if entered:
+                    self._begin_noise(state, step, noise.source)
+                self._select_early(state, rows[at], step)
+            elif step % self.steps_per_epoch == 0:
                 self._select(state, rows[at], step, noise.source)
             counts[at] = self._counted(state, rows[at])
             names[at], opened[at], units[at] = state.names, state.opened, state.units
@@ -330,11 +389,13 @@ class Discover(Mechanism):
         charged = np.full(count, self._units_of_step, dtype=np.int64)
         return released._replace(units=charged, spans=spans, more=(names, opened, units))
 
-    def _enter(self, state: State, step: int) -> None:
-        """Remember with which step the present epoch was begun."""
+    def _enter(self, state: State, step: int) -> bool:
+        """Remember with which step the present epoch was begun; whether it is this one."""
         epoch = (step - 1) // self.steps_per_epoch
-        if epoch != state.numbers[ORDINAL]:
+        entered = bool(epoch != state.numbers[ORDINAL])
+        if entered:
             state.numbers[ORDINAL], state.numbers[FIRST] = epoch, step
+        return entered
 
     def _counted(self, state: State, step: Step) -> Integers:
         """The counts of open categories and of the rest, of the first records of each unit."""
@@ -379,16 +440,18 @@ class Discover(Mechanism):
     def pairs(self, step: Step, first: int, number: int) -> pl.DataFrame:
         """Units and the names of their categories in an epoch: the first k of each unit, once each."""
         own = step.earlier.filter((pl.col(STEP) >= first) & (pl.col(STEP) < number))
-        own = own.sort(STEP, maintain_order=True).select(UNIT, CATEGORY)
-        rows = together([each for each in (own, step.now) if len(each)], step.now)
+        kept = [STEP, UNIT, CATEGORY] if self.early else [UNIT, CATEGORY]
+        own = own.sort(STEP, maintain_order=True).select(kept)
+        now = step.now.select(pl.lit(number, dtype=pl.Int64).alias(STEP), UNIT, CATEGORY).select(kept)
+        rows = together([each for each in (own, now) if len(each)], now)
         spellings = rows.select(pl.col(CATEGORY).unique())
         spellings = spellings.with_columns(named(spellings[CATEGORY], self.length).alias("name"))
         if not (spellings[CATEGORY] == spellings["name"]).fill_null(value=False).all():
             rows = rows.join(spellings, on=CATEGORY, how="left", maintain_order="left")
-            rows = rows.select(UNIT, pl.col("name").alias(CATEGORY)).drop_nulls()
+            rows = rows.drop_nulls("name").with_columns(pl.col("name").alias(CATEGORY)).select(kept)
         if self.categories > 1:
-            rows = rows.unique(keep="first", maintain_order=True)
-        return first_of_each(rows, self.categories)
+            rows = rows.unique([UNIT, CATEGORY], keep="first", maintain_order=True)
+        return first_of_each(rows, self.categories, in_order=self.early)
 
     def tested(self, pairs: pl.DataFrame, open_names: list[str]) -> Candidates:
         """All categories that somebody has in the epoch, and all that are open, whether somebody has them or not."""
@@ -407,6 +470,47 @@ class Discover(Mechanism):
         """Which categories are open from now on: by noisy numbers and public thresholds alone."""
         return np.asarray(noisy >= np.where(tested.open, self.staying, self.selection.threshold))
 
+    # early tests -------------------------------------------------------------------------------------------------
+
+    def _begin_noise(self, state: State, step: int, source: Source) -> None:
+        """Draw the key of an epoch's noise."""
+        words = source.words(STREAM, step, KEY_WORDS, range(KEY_WORDS), 0, 1)[0]
+        state.numbers[KEY], state.numbers[LAST] = words.view(np.int64), NO_STEP
+
+    def _select_early(self, state: State, step: Step, number: int) -> None:
+        """Test the categories that somebody has had in the epoch so far; at its end those that are open as well."""
+        at = (number - 1) % self.steps_per_epoch
+        begin = number - at
+        rows = self.pairs(step, int(state.numbers[FIRST]), number)
+        if not self._same_records(state, rows, number):
+            return
+        standing = {
+            name: units
+            for name, units in zip(as_names(state.names), state.units.tolist(), strict=True)
+            if name
+        }
+        of_before = [
+            name
+            for name, opened in zip(as_names(state.names), state.opened.tolist(), strict=True)
+            if 0 < opened < begin
+        ]
+        key = state.numbers[KEY].view(np.uint64)
+        names, noisy = noisy_units(self.tests, key, rows, begin, at + 1, of_before)
+        kept = {} if at == self.steps_per_epoch - 1 else standing
+        limits = [self.staying if name in standing else self.tests.thresholds[at] for name in names]
+        passed = np.flatnonzero(noisy >= limits).tolist()
+        best = sorted((-int(noisy[each]), names[each]) for each in passed if names[each] not in kept)
+        room = self.columns - len(kept)
+        self._open(state, kept | {name: -less for less, name in best[:room]}, number)
+
+    def _same_records(self, state: State, rows: pl.DataFrame, number: int) -> bool:
+        """Whether earlier steps have the records with which their noise was used; else the epoch has no more tests."""
+        last = int(state.numbers[LAST])
+        earlier = digest_of(rows.filter(pl.col(STEP) <= last))
+        same = last == NO_STEP or (last > 0 and np.array_equal(earlier, state.numbers[DIGEST]))
+        state.numbers[LAST], state.numbers[DIGEST] = (number, digest_of(rows)) if same else (OTHERS, 0)
+        return same
+
     def _open(self, state: State, passed: dict[str, int], number: int) -> None:
         """Free the columns of categories that have not passed, and give free ones to those that are new."""
         for at, name in enumerate(as_names(state.names)):
@@ -422,8 +526,9 @@ class Discover(Mechanism):
     def describe(self) -> dict[str, Any]:
         """Identify the configuration exactly, as JSON; a stream of an earlier version counts records."""
         described = super().describe()
-        if not self.distinct:
-            del described["distinct"]
+        for option in ("distinct", "early"):
+            if not described[option]:
+                del described[option]
         return described
 
     def attach(self, releases: Releases, more: Any, revised: Any) -> DiscoveredReleases:
@@ -447,11 +552,12 @@ class Discover(Mechanism):
             ),
             cls(Event(**small), columns=2, epoch=2, share="1/3", stay=1),
             cls(User(horizon=600, **small), columns=3, epoch=200, share="2/3"),
+            cls(WEvent(window=4, **small), columns=3, categories=2, early=True),
         ]
 
 
-def first_of_each(rows: pl.DataFrame, most: int) -> pl.DataFrame:
+def first_of_each(rows: pl.DataFrame, most: int, *, in_order: bool = False) -> pl.DataFrame:
     """The first rows of each unit: a rule that looks at the unit's own rows only."""
     if most == 1:
-        return rows.unique(UNIT, keep="first")
+        return rows.unique(UNIT, keep="first", maintain_order=in_order)
     return rows.filter(pl.int_range(pl.len()).over(UNIT) < most)

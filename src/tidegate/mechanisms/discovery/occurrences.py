@@ -31,8 +31,9 @@ class Step(NamedTuple):
     now
         The records of the step, in their order: columns `unit` and `category`.
     earlier
-        At the last step of an epoch the records of its earlier steps as well, with a column `step`; they are only
-        tested, since their own steps have counted them. Elsewhere it is empty.
+        Where categories are tested, which is at the last step of an epoch, or at every step with early tests: the records
+        of its earlier steps as well, with a column `step`; they are only tested, since their own steps have counted
+        them. Elsewhere it is empty.
     """
 
     now: pl.DataFrame
@@ -51,6 +52,8 @@ class Collector:
         The steps of an epoch.
     after
         The last step that the session has committed.
+    early
+        Whether every step has the records of the epoch so far.
 
     Examples
     --------
@@ -59,8 +62,8 @@ class Collector:
     [0, 1, 0, 1]
     """
 
-    def __init__(self, epoch: int, after: int = 0) -> None:
-        self.epoch, self._last = whole("epoch", epoch), whole("after", after, least=0)
+    def __init__(self, epoch: int, after: int = 0, *, early: bool = False) -> None:
+        self.epoch, self._last, self._early = whole("epoch", epoch), whole("after", after, least=0), early
         self._kept: list[tuple[int, pl.DataFrame]] = []
 
     @property
@@ -85,13 +88,16 @@ class Collector:
         begins = number - (number - 1) % self.epoch
         kept = [each for each in self._kept if each[0] >= begins]
         earlier = NOTHING_EARLIER
-        if number % self.epoch == 0:
+        ends = number % self.epoch == 0
+        if ends or self._early:
             parts = [
                 rows.select(pl.lit(at, dtype=pl.Int64).alias(STEP), UNIT, CATEGORY)
                 for at, rows in sorted(kept, key=_number)
                 if len(rows)
             ]
-            earlier, kept = together(parts, NOTHING_EARLIER), []
+            earlier = together(parts, NOTHING_EARLIER)
+        if ends:
+            kept = []
         elif len(now):
             kept.append((number, now.unique(maintain_order=True)))
         self._last, self._kept = number, kept
