@@ -53,7 +53,8 @@ class OpenEpochs:
         begin, before = self.begin(block.first_step), NOTHING_EARLIER
         if self.early or block.last_step >= begin + self.epoch - 1:
             parts = [
-                _decoded(each) for each in self._side_tables.occurrences(self.name, begin, block.first_step - 1)
+                _decoded(each)
+                for each in self._side_tables.occurrences(self.name, begin, block.first_step - 1)
             ]
             before = together(parts, NOTHING_EARLIER)
         found = [
