@@ -163,7 +163,7 @@ class Pipeline:
 
     @property
     def position(self) -> Position | None:
-        """What the intake continues from; None at the very beginning."""
+        """Where the intake continues; None at the very beginning."""
         steps = [self.session.steps[edition[0].name] for edition in self.editions]
         if self.session.position:
             found: Position = json.loads(self.session.position)
@@ -316,7 +316,7 @@ class Pipeline:
         return [receipt for receipt in found if receipt.matches]
 
     def _compare_receipts(self) -> None:
-        """Refuse a log that an output knows to be an older copy."""
+        """Refuse a log that is older than a receipt of one of its outputs."""
         for receipt in self._left:
             receipt.refuse_older(self.log, str(receipt.path))
         for _, state in self.states:
@@ -447,7 +447,7 @@ class Pipeline:
             yield found
 
     def housekeeping(self) -> None:
-        """From time to time: a checkpoint of the sinks, and an archive of what they all have."""
+        """A checkpoint of the sinks about once per second, and an archive whenever the log holds enough steps."""
         if time.monotonic() - self._synced >= SYNC_EVERY:
             self.checkpoint()
         if self.archives.due(self.step):
@@ -455,7 +455,7 @@ class Pipeline:
             self.archive()
 
     def checkpoint(self) -> None:
-        """Let sinks make sure of what they took, and note it."""
+        """Let sinks sync what they have, and store how far each has got."""
         self._synced = time.monotonic()
         confirmed = {}
         for name, state in self.states:
@@ -517,7 +517,7 @@ class Pipeline:
         self.checkpoint()
 
     def _end(self) -> None:
-        """After the last step of all, some mechanisms have a last word on earlier ones."""
+        """After the last step of all, some mechanisms release earlier steps once more."""
         last, done = self.queries.first.steps.count, self.session.steps[self.editions[-1][0].name]
         ends = any(part.mechanism.revises and isinstance(part.mechanism, Finishes) for part in self.parts)
         if done == last and not self._finished and ends:
@@ -610,7 +610,7 @@ def open_pipeline(
     backfill: bool = False,
     clock: Callable[[], float] | None = None,
 ) -> Pipeline:
-    r"""Open the stream of a configuration: begun if it is new, else resumed at its last commit.
+    r"""Open the stream of a configuration: a new one is begun, any other is resumed at its last commit.
 
     Parameters
     ----------

@@ -44,8 +44,8 @@ class State(NamedTuple):
 def units_offered(spent: int, pool: int) -> Any:
     """Lines 4 and 5 in whole units: how many a publication would spend; 0: it is skipped.
 
-    Half of what the w − 1 steps before have left of the window's pool, rounded down. What leaves the window is there
-    again.
+    Half of what the publications of the w − 1 steps before have left of the window's pool, rounded down. Budget of steps
+    that have left the window may be spent again.
 
     Parameters
     ----------
