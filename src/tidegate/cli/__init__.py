@@ -25,7 +25,7 @@ COMMANDS = {
     "demo": "Release the occupancy of a made-up campus under w-event privacy and draw it.",
     "init": "Write a commented configuration for a file of events.",
     "plan": "Predict the error of every mechanism from public knowledge, and recommend one.",
-    "check": "Check a configuration, its source, ledger and sink: everything that `release` would refuse at its start.",
+    "check": "Check a configuration, its source, ledger and sink, as `release` does at its start.",
     "explain": "Say in sentences what is published, who is protected when and how well, and what is assumed.",
     "card": "Print the card of a deployment, as JSON or as a record for the public registry.",
     "preview": "Release a made-up stream under a configuration, and write the report that the real one would have.",
