@@ -164,7 +164,9 @@ def test_plain_course_is_one_batch() -> None:
 BRIEF = Effort(seconds=0.5, trials=200, scan=60, pairs=2, fewest=60)
 EXAMPLES = [
     *[example for kind in catalogue().values() if kind.reads_columns for example in kind.examples()[:1]],
-    ClippedSum(WEvent(epsilon="1", window=6, max_change=1024), horizon=8, lag=6, above=0, per_doubling=1),
+    ClippedSum(
+        WEvent(epsilon="1", window=6, max_change=1024), horizon=8, lag=6, above=0, per_doubling=1, branching=2
+    ),
 ]
 
 

@@ -218,3 +218,11 @@ def test_what_is_said_in_a_file_is_what_is_built(tmp_path: Path) -> None:
     decayed = config_of(tmp_path, written("Factorization", *NAMED["Factorization"])).mechanism
     assert isinstance(decayed, Factorization)
     assert (decayed.decay, decayed.horizon) == (Exponential("0.9"), 168)
+
+
+def test_a_file_may_weigh_features_itself(tmp_path: Path) -> None:
+    """Numbers for the curve and for each feature, as fractions."""
+    day = ", ".join(str(hour) for hour in range(1, 25))
+    more = f'samples = 6\nfeatures = [[[{day}]]]\nweights = [1, "1/2"]'
+    mechanism = config_of(tmp_path, written("OptStream", more)).mechanism
+    assert mechanism.weights == (1, Fraction(1, 2))

@@ -260,3 +260,20 @@ def test_hierarchies_have_what_is_built_in(options):
     """Their nodes are solved together."""
     with pytest.raises(InvalidParameter, match="OptStream"):
         HierarchicalOptStream(POLICY, hierarchy=Hierarchy.balanced(2), samples=4, **options)
+
+
+def test_the_worst_sampler_loses_the_whole_budget_and_no_more():
+    """Late samples in one period and early ones in the next: 2k − 2 of them in a window, of 1/(2k − 2) of ε each."""
+
+    class Worst(Steepest):
+        def times(self, period, before):
+            """All late, then all early."""
+            return [1, 2, 3, W] if period % 2 else [1, W - 2, W - 1, W]
+
+    mechanism, log = OptStream(POLICY, samples=4, adaptive=Worst(), noise="laplace"), MemoryLog()
+    fresh = Session(mechanism, log).push_batch(WAVE).fresh
+    most = max(int(fresh[at : at + W].sum()) for at in range(len(fresh) - W + 1))
+    assert most == 6
+    assert Fraction(most) / Fraction(mechanism.sample_scale) <= 1
+    assert most / (4 / 1) > 1  # with the noise of fixed times, of scale 4
+    assert verify(log.rows()).ok
