@@ -66,14 +66,14 @@ def plan(queries: Queries) -> Planned:
         book = books[-1][1]
         _check(queries, reader, book)
         step, steps = _steps(reader, book)
+    with closing(open_log(queries.ledger)) as log:
+        found = plan_amendment(_mechanisms(queries), log, shares=queries.shares, about=about_of(queries))
     count = queries.first.steps.count
-    if count is not None and step >= count:
+    if (found.begun or found.ended) and count is not None and step >= count:
         raise LogMismatch(
             f"the stream has released all of its {count} steps, so no query can begin; raise count in [steps] if more "
             "are to come."
         )
-    with closing(open_log(queries.ledger)) as log:
-        found = plan_amendment(_mechanisms(queries), log, shares=queries.shares, about=about_of(queries))
     first = {scope.name: scope.first for scope in book.alive if scope.name in found.unchanged}
     known = {name: steps.get(name, step) for name in found.begun}
     return Planned(*found, first, step, known)
