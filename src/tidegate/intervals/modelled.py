@@ -37,7 +37,7 @@ from tidegate.releases import Radii, Releases, Status, Values
 
 # standard errors of a variance that intervals add to it: of values that stand out, and of those that noise hides among
 # columns that share hyper-parameters, because some of these are larger than the others
-STANDS_OUT, HIDDEN = 0.5, 1.5
+STANDS_OUT, HIDDEN = 0.5, 2.0
 NOWHERE = np.zeros((MODEL, 0, 0))
 Mask = npt.NDArray[np.bool_]
 
@@ -98,11 +98,11 @@ def learnt(state: Values, rows: tuple[int, ...], claimed: Values) -> Learnt:
 def shown(found: Learnt, claimed: Values, usual: Values) -> tuple[Values, Values]:
     """What measurements show of a variance, and what is usual where they show little, each by its precision.
 
-    Returns it with its standard error.
+    What was beyond the claims of its time is added to the claim of now: a model that has since learnt from a jump claims
+    it already, and one that claims less than before did not get better by that. Returns it with its standard error.
     """
-    ratio = claimed / np.where(found.claimed > 0, found.claimed, 1.0)
-    seen = 1.0 / (found.unsure * np.maximum(ratio, 1e-9) ** 2)
-    mean = found.square * ratio
+    seen = 1.0 / found.unsure
+    mean = found.square + claimed - found.claimed
     # a few columns are far from what is usual
     assumed = 1.0 / np.maximum(np.maximum(usual, mean - usual), 1e-9) ** 2
     sure = seen + assumed
