@@ -179,7 +179,10 @@ def main() -> None:
             for kind in MECHANISMS:
                 if kind.__name__ not in arguments.mechanisms:
                     continue
-                periods = {"periods": (24, 168) if window == 24 else (7,), "nonnegative": True}  # as for `auto`
+                periods = {
+                    "periods": (24, 168) if window == 24 else (7,),
+                    "nonnegative": True,
+                }  # as for `auto`
                 more: dict[str, Any] = periods if kind is Tide else {}
                 mechanism = kind(WEvent(epsilon="1", window=window), columns=rows.shape[1], **more)
                 found.setdefault((name, kind.__name__), []).append(measured(mechanism, counts, window))

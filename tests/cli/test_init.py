@@ -535,3 +535,17 @@ def test_a_column_without_its_categories_is_refused(
         "categories is missing: it must be the public list of what 'place' may hold"
         in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    "option", [["--most", "2"], ["--clip", "0,10"], ["--aggregate", "count"], ["--categories", "north"]]
+)
+def test_what_is_said_of_one_statistic_is_refused_beside_several(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: list[str]
+) -> None:
+    """It would not be in the configuration."""
+    write_events(tmp_path)
+    given = ["init", str(tmp_path / "events.csv"), "--out", str(tmp_path / "tidegate.toml"), "--unit", "unit"]
+    assert main([*given, *CLOCK, "--query", "name=people aggregate=distinct", *option]) == 2
+    assert "said in each --query" in capsys.readouterr().err
+    assert not (tmp_path / "tidegate.toml").exists()

@@ -1,12 +1,14 @@
 """``tidegate plan`` on the command line."""
 
 import json
+import tomllib
 
 import polars as pl
 import pytest
 from tests.pipeline.streams import stalls, stalls_and_people
 
 from tidegate.cli import main
+from tidegate.config import read_queries
 
 QUICK = ["plan", "--quick", "--epsilon", "1", "--window", "6"]
 
@@ -232,3 +234,68 @@ def test_a_plan_and_a_preview_know_what_their_stream_has_released(tmp_path, caps
     file.write_text(file.read_text().replace("window = 2", "window = 3"))
     assert main(["plan", str(file), "--quick"]) == 0
     assert "Nothing is known of the size" in capsys.readouterr().out
+
+
+SALES = """
+[source]
+location = "sales.csv"
+time = "time"
+unit = "customer"
+[steps]
+start = "2026-01-05"
+length = "calendar week"
+count = 8
+[protect]
+epsilon = "1"
+window = 4
+[sink]
+location = "released.csv"
+[[query]]
+name = "orders"
+aggregate = "count"
+most = 2
+share = "1/4"
+[[query]]
+name = "customers"
+aggregate = "distinct"
+share = "1/4"
+[[query]]
+name = "few"
+aggregate = "histogram"
+edges = ["0", "10"]
+value = "amount"
+outside = "other"
+share = "1/20"
+[[query]]
+name = "receipt"
+aggregate = "mean"
+clip = ["0", "20"]
+value = "amount"
+share = "9/20"
+"""
+
+
+@pytest.fixture
+def sales(tmp_path, monkeypatch):
+    """A configuration of several statistics, of which one is a mean, in the folder of the test."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sales.toml").write_text(SALES)
+    return "sales.toml"
+
+
+def test_a_plan_for_values_of_unknown_size_names_what_auto_takes(sales, capsys):
+    """Although Fast is better for the size that is guessed; and what is pasted is for that query alone."""
+    assert main(["plan", sales, "--query", "few", "--quick", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    best = min(
+        (each for each in facts["predictions"] if not each["delay"]), key=lambda each: each["absolute_error"]
+    )
+    taken = type(read_queries(sales).part("few").mechanism).__name__
+    assert facts["recommended"]["mechanism"] == taken == "Tide" != best["mechanism"]
+    assert tomllib.loads(facts["config"]) == {"query": [{"name": "few", "mechanism": "Tide"}]}
+
+
+def test_a_preview_of_a_mean_beside_counts(sales, capsys):
+    """What is made up of counts keeps their relations; a mean is in none."""
+    assert main(["preview", sales, "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["queries"]) == {"orders", "customers", "few", "receipt"}

@@ -23,8 +23,20 @@ def learnt(square: float, claimed: float) -> Learnt:
     ("square", "before", "claimed", "low", "high"),
     [
         (4.0, 4.0, 4.0, 3.9, 4.1),  # it was right
-        (20.0, 2.0, 0.5, 13.0, 20.0),  # a column that noise hides, when claims shrink: in proportion 5 would be left
-        (20.0, 2.0, 200.0, 200.0, 220.0),  # claims that have learnt from a jump: in proportion it would be 2,000
+        (
+            20.0,
+            2.0,
+            0.5,
+            13.0,
+            20.0,
+        ),  # a column that noise hides, when claims shrink: in proportion 5 would be left
+        (
+            20.0,
+            2.0,
+            200.0,
+            200.0,
+            220.0,
+        ),  # claims that have learnt from a jump: in proportion it would be 2,000
     ],
 )
 def test_what_was_beyond_claims_is_added_to_the_claim_of_now(

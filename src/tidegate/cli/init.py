@@ -166,6 +166,10 @@ def init(
     chosen: dict[str, Any] = {"time": time, "unit": unit, "column": column, "value": value}
     what = {"aggregate": aggregate, "clip": clip, "edges": edges, "layout": layout, "max_change": max_change}
     queries = [_keys(words) for words in query or ()]
+    if queries:
+        own = {"aggregate": aggregate, "categories": categories, "clip": clip, "edges": edges, "value": value}
+        own |= {"most": None if most == 1 else most, "grid": None if grid == "1" else grid}
+        _refuse_beside_queries(own)
     if sys.stdin.isatty() and not yes and not as_json:
         # polars' handler lets a read continue after Ctrl-C; Python's own, set again, ends the question
         signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT) or signal.default_int_handler)
@@ -410,6 +414,18 @@ def _problem(name: str, answer: str) -> str:
     except ValueError:
         return f"{answer!r} is not a whole number."
     return ""
+
+
+def _refuse_beside_queries(own: Mapping[str, Any]) -> None:
+    """What is said of one statistic would be lost beside several."""
+    from tidegate.errors import InvalidParameter
+
+    for name, answer in own.items():
+        if answer is not None:
+            key = "columns" if name == "categories" else name
+            raise InvalidParameter(
+                name, answer, "said in each --query", f"write for example --query 'name=… {key}={answer}'"
+            )
 
 
 def _keys(words: str) -> dict[str, str]:

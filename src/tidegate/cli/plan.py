@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -169,16 +169,19 @@ def plan(
         made = make_plan(policy, stream, runs=1 if quick else 3, tell=tell, kinds=kinds)
     if weight is not None:
         made = made.of_means(records)
-    facts = facts_of(made, delay)
+    guessed = (
+        config is not None and not known and released is None and level is None and not settings.level_is_said
+    )
+    made = replace(made, guessed=guessed)
+    several = config is not None and query is not None and _several(config)
+    facts = facts_of(made, delay, query if several else None)
     if weight is not None:
         facts["reasons"].insert(
             0,
             f"These are errors of a mean of {records:,.0f} records; twice as many halve them. "
             "Say with --level how many records a step has.",
         )
-    elif (
-        config is not None and not known and released is None and level is None and not settings.level_is_said
-    ):
+    elif guessed:
         facts["reasons"].insert(
             0, f"Nothing is known of the size of a value, and {size:,.0f} was taken: say it with --level."
         )
@@ -282,7 +285,9 @@ def plan_of_all(file: Path, level: float | None, delay: int, *, as_json: bool) -
             made = make_plan(settings.policy, stream, runs=1, tell=tell, kinds=chosen())
             if weight is not None:
                 made = made.of_means(size / weight)
-            found[part.name] = facts_of(made, delay) | {"share": show(part.share)}
+            guess = settings.profile is None and level is None and not settings.level_is_said
+            made = replace(made, guessed=guess)
+            found[part.name] = facts_of(made, delay, part.name) | {"share": show(part.share)}
             found[part.name]["error_in_words"] = (
                 f"{number(made.best(delay=delay).absolute)}, {percent(made.best(delay=delay).relative)} of "
                 f"{made.part_of}"
@@ -429,15 +434,15 @@ def read_profile(file: Path, season: int | None, *, public: bool) -> StreamModel
     return Profile(numbers.fill_null(strategy="forward").fill_null(0).to_numpy(), season)
 
 
-def facts_of(made: Plan, delay: int) -> dict[str, Any]:
-    """The plan as JSON."""
+def facts_of(made: Plan, delay: int, query: str | None = None) -> dict[str, Any]:
+    """The plan as JSON, of one of several queries if it is named."""
     best = made.best(delay=delay)
     return {
         "recommended": {"mechanism": best.name, **best.parameters},
         "expected_absolute_error": best.absolute,
         "expected_relative_error": best.relative,
         "reasons": made.reasons(delay=delay),
-        "config": best.toml(),
+        "config": best.toml(query),
         "rho": None if made.concentrated is None else _of_rho(made.concentrated),
         "predictions": [
             {

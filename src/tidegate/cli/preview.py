@@ -208,9 +208,19 @@ def made_up(parts: Sequence[Config], levels: Sequence[float]) -> list[list[StepB
     known = relations(parts)
     if known:
         nonnegative = [sign for part in parts for sign in signs(part)]
-        together = np.floor(adjusted(np.concatenate(values, axis=1).astype(np.float64), known, nonnegative))
-        ends = np.cumsum([value.shape[1] for value in values])
-        values = np.split(together.astype(np.int64), ends[:-1], axis=1)
+        widths = [len(part.query.answer_labels) for part in parts]
+        same = [value.shape[1] == width for value, width in zip(values, widths, strict=True)]
+        # what is made up of a mean are records, and its answers are no counts: they are in no relation
+        shown = [
+            value.astype(np.float64) if fits else np.full((steps, width), np.nan)
+            for value, width, fits in zip(values, widths, same, strict=True)
+        ]
+        together = adjusted(np.concatenate(shown, axis=1), known, nonnegative)
+        kept = np.split(together, np.cumsum(widths)[:-1], axis=1)
+        values = [
+            np.floor(each).astype(np.int64) if fits else value
+            for value, each, fits in zip(values, kept, same, strict=True)
+        ]
     found = []
     for part, value in zip(parts, values, strict=True):
         query = part.query

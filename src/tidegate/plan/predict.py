@@ -85,12 +85,15 @@ class Prediction:
                 told[item.name] = value
         return told
 
-    def toml(self) -> str:
-        """The section to paste into tidegate.toml."""
+    def toml(self, query: str | None = None) -> str:
+        """The section to paste into tidegate.toml; of one of several queries its lines."""
         lines = [f'name = "{self.name}"']
         for name, value in self.parameters.items():
             lines.append(f"{name} = {_written(value)}")
-        return "[mechanism]\n" + "\n".join(lines)
+        if query is None:
+            return "[mechanism]\n" + "\n".join(lines)
+        own = f"{{ {', '.join(lines)} }}" if self.parameters else f'"{self.name}"'
+        return f'[[query]]\nname = "{query}"\nmechanism = {own}'
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,8 @@ class Plan:
         For an (ε, δ): the choice with the least error, at once, whose ρ implies it; see `concentrated_policy`.
     part_of
         What relative errors are parts of.
+    guessed
+        Whether nobody has said how large values are: then "auto" takes Tide, and a plan for the guess changes nothing.
 
     Examples
     --------
@@ -121,6 +126,7 @@ class Plan:
     predictions: tuple[Prediction, ...]
     concentrated: Prediction | None = None
     part_of: str = "the mean value"
+    guessed: bool = False
 
     def of_means(self, records: float) -> Plan:
         """The same for means of so many records: a sum's error is divided among them.
@@ -143,13 +149,14 @@ class Plan:
     def best(self, *, delay: int = 0) -> Prediction:
         """The recommended choice among those that are not later than `delay` steps, which is also what "auto" takes.
 
-        Tide, unless another one is clearly better; among those plain ones win ties.
+        Tide, unless another one is clearly better for values whose size is known; among those plain ones win ties.
         """
         timely = [prediction for prediction in self.predictions if prediction.delay <= delay]
         close = [p for p in timely if p.absolute <= timely[0].absolute * (1 + TIE)]
         plain = [p for name in PLAIN for p in close if p.name == name]
         best, tide = (plain or close)[0], next((p for p in timely if p.name == "Tide"), None)
-        return best if tide is None or best.absolute <= CLEARLY * tide.absolute else tide
+        clearly = tide is None or best.absolute <= CLEARLY * tide.absolute
+        return best if tide is None or (clearly and not (self.guessed and delay == 0)) else tide
 
     def reasons(self, *, delay: int = 0) -> list[str]:
         """Why, in a few sentences."""
