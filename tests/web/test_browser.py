@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tests.web.browser import chromium as chromium
 from tests.web.browser import serious_findings
@@ -358,3 +359,22 @@ def test_a_window_without_visible_values_says_so(chromium: Any, tmp_path: Path) 
         assert "differentially private" not in promise  # but in what is folded
         whole = chromium.execute_script("return document.querySelector('#guarantee details').textContent")
         assert "differentially private" in whole
+
+
+def test_a_stream_that_is_silent_after_an_amendment_says_until_when(chromium: Any, tmp_path: Path) -> None:
+    """No empty chart under «live»; and the first value alone is drawn a step wide."""
+    with served([finite(tmp_path)]) as (address, service):
+        settled(service)
+        facts = httpx.get(f"{address}/streams/hall").json()
+        assert (facts["first"], facts["first_time"]) == (1, facts["clock"]["start"])
+        chromium.get(f"{address}/view/hall")
+        until(lambda: chromium.execute_script("return globalThis.tidegate?.sorted.length > 3"))
+        press = "document.querySelector('[data-range=day]').click();"
+        chromium.execute_script("tidegate.sorted = tidegate.sorted.slice(0, 1);" + press)
+        width = "const { min, max } = tidegate.charts()[0].plot.scales.x; return max - min"
+        until(lambda: chromium.execute_script(width) == 2 * facts["length"])
+        amended = "tidegate.facts.first = 28; tidegate.facts.first_time = '2026-03-03T03:00:00+00:00';"
+        chromium.execute_script(amended + "tidegate.facts.state = 'running'; tidegate.sorted = [];" + press)
+        until(lambda: "was amended: until then" in chromium.find_element("id", "plusminus").text)
+        assert "3 Mar 2026" in chromium.find_element("id", "plusminus").text
+        assert "live; silent after an amendment" in chromium.find_element("id", "state").text

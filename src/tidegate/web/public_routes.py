@@ -345,6 +345,8 @@ def short(channel: Channel) -> dict[str, Any]:
         "length": step_length(channel.config),
         "zone": channel.config.steps.zone,
         "time": channel.encoder.time(board.step) if board.step else None,
+        "first": channel.scope.first,
+        "first_time": channel.encoder.time(channel.scope.first),
         "address": f"/streams/{channel.name}",
     }
 

@@ -37,7 +37,8 @@ export class Chart {
         tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), this.facts.zone),
         cursor: { drag: { x: !this.small, y: false }, points: { size: 7 }, ...(this.sync ? { sync: { key: this.sync } } : {}) },
         legend: { show: false },
-        scales: { y: { range: (_, low, high) => padded(low, high) } },
+        // one value alone has a step on both sides of it
+        scales: { x: { range: (_, low, high) => (this.data[0].length === 1 ? [this.data[0][0] - this.facts.length, this.data[0][0] + this.facts.length] : [low, high]) }, y: { range: (_, low, high) => padded(low, high) } },
         axes: [
           { ...axis, space: this.small ? 60 : 70, values: (_, splits, _at, _space, step) => splits.map((each, index) => this.tick(each, index, step)) },
           { ...axis, size: this.small ? 54 : 60, values: (_, splits) => splits.map((value) => value.toLocaleString("en")) },

@@ -1,5 +1,5 @@
 // The page of all streams.
-import { STATES, make, moment, sparkline, valued } from "./parts.js";
+import { STATES, begins, make, moment, sparkline, valued } from "./parts.js";
 
 const STEPS = 96;
 const cards = new Map();
@@ -19,7 +19,7 @@ async function update(facts) {
   if (!cards.has(facts.name)) cards.set(facts.name, card(facts));
   const known = cards.get(facts.name);
   known.dot.className = `dot ${facts.state}`;
-  const since = facts.time ? moment(Date.parse(facts.time) / 1000, facts.zone, facts.length) : "nothing yet";
+  const since = facts.time ? moment(Date.parse(facts.time) / 1000, facts.zone, facts.length) : facts.first > 1 ? `silent until ${begins(facts)}, after an amendment` : "nothing yet";
   known.words.textContent = `${STATES[facts.state]} · ${since}`;
   if (known.number === facts.number || !facts.number) return;
   known.number = facts.number;

@@ -57,6 +57,9 @@ export function moment(seconds, zone, length = 3600) {
   return new Intl.DateTimeFormat("en-GB", options).format(new Date(seconds * 1000));
 }
 
+/** The moment of the first step that is released. */
+export const begins = (facts) => moment(Date.parse(facts.first_time) / 1000, facts.zone, facts.length);
+
 /** A line with its band, for a few values; null where there are too few. */
 export function sparkline(values, lows, highs, label) {
   const known = [...values, ...lows, ...highs].filter((value) => value !== null);

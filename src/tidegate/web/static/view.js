@@ -2,7 +2,7 @@
 import { Chart } from "./charts.js";
 import { Stream } from "./data.js";
 import { Map_ } from "./map.js";
-import { STATES, colour, half, make, moment, range, shown, sparkline, table, valued } from "./parts.js";
+import { STATES, begins, colour, half, make, moment, range, shown, sparkline, table, valued } from "./parts.js";
 
 const DAY = 86400;
 const FIRST_MULTIPLES = 24;
@@ -49,7 +49,8 @@ function refresh() {
   offer();
   at("key").classList.toggle("hidden", !newest || seen.layout === "map" || seen.layout === "list");
   if (!newest) {
-    at("plusminus").textContent = "The first number comes when the first step has closed.";
+    const amended = stream.facts.first > 1 ? " The stream was amended: until then nothing is released, and what was released before stays in its files." : "";
+    at("plusminus").textContent = `The first number is that of ${begins(stream.facts)}, and comes when this step has closed.${amended}`;
     return;
   }
   const label = stream.facts.labels[seen.column];
@@ -73,7 +74,8 @@ function state() {
   at("alarms").replaceChildren(...raised.map((alarm) => make("p", { class: "warning" }, `${alarm.name}: ${alarm.column} is ${
     alarm.above === null ? `below ${shown(alarm.below)}` : `above ${shown(alarm.above)}`}`)),
   ...stream.facts.answers.flatMap((each) => each.raised.map((column) => make("p", { class: "warning" }, `${each.name}: ${column}`))));
-  const known = stream.connected ? STATES[stream.facts.state] : stream.facts.state === "ended" ? "complete" : "reconnecting …";
+  const silent = !stream.newest && stream.facts.first > 1 && stream.facts.state === "running" ? "; silent after an amendment" : "";
+  const known = stream.connected ? STATES[stream.facts.state] + silent : stream.facts.state === "ended" ? "complete" : "reconnecting …";
   at("dot").className = `dot ${stream.connected ? stream.facts.state : ""}`;
   const by = stream.facts.publisher ? ` · published by ${stream.facts.publisher}` : "";
   at("state").textContent = `${known} · a number every ${stream.facts.every} · times in ${stream.facts.zone}${by}`;
