@@ -167,7 +167,13 @@ def init(
     what = {"aggregate": aggregate, "clip": clip, "edges": edges, "layout": layout, "max_change": max_change}
     queries = [_keys(words) for words in query or ()]
     if queries:
-        own: dict[str, Any] = {"aggregate": aggregate, "categories": categories, "clip": clip, "edges": edges, "value": value}
+        own: dict[str, Any] = {
+            "aggregate": aggregate,
+            "categories": categories,
+            "clip": clip,
+            "edges": edges,
+            "value": value,
+        }
         more = {"most": None if most == 1 else most, "grid": None if grid == "1" else grid}
         _refuse_beside_queries(own | more)
     if sys.stdin.isatty() and not yes and not as_json:
