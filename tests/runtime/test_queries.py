@@ -369,7 +369,7 @@ def test_records_of_an_open_step_are_never_counted_by_another_query(tmp_path: Pa
         pipeline.side_tables.keep(list(packed(kept, np.full(len(kept), 21))), None)
     count = entries()
     assert count > 0
-    amended(tmp_path, ('epsilon = "1"', 'epsilon = "1/2"'))
+    amended(tmp_path, ("count = 20", "count = 40"), ('epsilon = "1"', 'epsilon = "1/2"'))
     assert entries() == count
     amended(tmp_path, ('clip = ["0", "200"]', 'clip = ["0", "100"]'))
     assert entries() == 0
