@@ -419,6 +419,11 @@ def test_half_of_those_with_as_many_units_as_are_needed_open() -> None:
     mechanism = Discover(WEvent(epsilon="2", delta="2e-6", window=168), early=True)
     assert mechanism.units_needed() == mechanism.tests.thresholds[-1] == 126
     assert max(mechanism.tests.thresholds) <= 148
+    noise = gaussian(Keyed(np.ones(4, dtype=np.uint64)), "x", 0, mechanism.tests.sigma, (168, 900))
+    units = np.zeros((168, 900), dtype=np.int64)
+    units[::4] = 3  # 126 at the end
+    passed = mechanism.tests.noisy(units, noise) >= 126
+    assert abs(passed.mean() - 0.5) < 5 * 0.5 / 30
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [("1", "1e-6"), ("4", "1e-9"), ("12", "1/100")])

@@ -119,8 +119,8 @@ class Discover(Mechanism):
     Error
     -----
     Counts: as for :class:`Uniform` with its share of the budget. `units_needed()` is the number of units with which a
-    category opens with probability one half. Time O(records) per step, O(records of the epoch) at its end; memory as
-    much, at the end of an epoch.
+    category opens with probability one half. Time O(records) per step, O(records of the epoch) at its end, and with
+    `early` at every step, for a category O(E) draws and O(E²) additions; memory as much, where categories are tested.
 
     Examples
     --------
