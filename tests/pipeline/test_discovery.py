@@ -22,7 +22,7 @@ from tidegate.ingest import blocks
 from tidegate.mechanisms import Discover
 from tidegate.pipeline import read_stream
 from tidegate.pipeline.backup import back_up
-from tidegate.report.found import lives
+from tidegate.report.found import lives, rule
 from tidegate.report.report import write_report
 from tidegate.sinks.chunks import joined
 from tidegate.testing.entropy import fixed_entropy
@@ -116,6 +116,7 @@ def test_early_tests_follow_a_file_through_restarts(tmp_path: Path, monkeypatch:
         assert [float(row["units"]) for row in own[:-1]] == said.units_counted[said.opened > 0].tolist()
     assert {row["column"] for row in found} == {"bakery", "Café", "stage", "other"}
     assert {int(row["step"]) for row in found if row["column"] == "stage"} >= {12, 13, 14}
+    assert "has had so far in its epoch of 5 steps" in rule(stream.first)
 
 
 def test_nothing_has_a_name_that_was_not_released(stream: Queries, tmp_path: Path) -> None:
