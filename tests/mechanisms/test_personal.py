@@ -176,6 +176,48 @@ def test_as_the_reference(mechanism: Any, batch: int) -> None:
     assert Status.FRESH in status
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_of_all_kinds(kind: Any) -> None:
+    """Any budgets, windows and shares, on streams of any height and sign: the reference, and no window overspent."""
+    choose, tried = np.random.default_rng(8), 0
+    while tried < 200:
+        window, epsilon = (
+            choose.integers(1, 8),
+            Fraction(int(choose.integers(1, 40)), int(choose.integers(1, 6))),
+        )
+        table = tuple(
+            Requirement(
+                Fraction(1, int(choose.integers(4, 9))),
+                epsilon * Fraction(int(choose.integers(1, 6)), 5),
+                int(window + choose.integers(0, 9)),
+            )
+            for _ in range(choose.integers(0, 4))
+        )
+        columns, high = int(choose.integers(1, 4)), int(choose.choice([3, 60, 1000, 10**6, 10**9]))
+        mechanism = kind(
+            WEvent(epsilon=epsilon, window=int(window), adjacency=("add-remove", "replace")[tried % 2]),
+            columns=columns * (len(table) + 1),
+            requirements=table,
+            deviation=Fraction(int(choose.integers(3)), 2),
+        )
+        rows, log = (
+            np.repeat(choose.integers(-high // 10, high, (25, mechanism.columns)), 2, axis=0),
+            MemoryLog(),
+        )
+        with fixed_entropy(f"table {tried}"):
+            released = Session(mechanism, log).push_batch(rows)
+            values, status, charged = run(mechanism, rows, Addressed())
+        assert released.values == pytest.approx(np.array(values), rel=1e-9, abs=1e-9)
+        assert list(released.status) == status
+        units = charged_in(log, mechanism)
+        assert units.tolist() == charged
+        for own, (limit, length) in enumerate(mechanism.limits):
+            assert window_sums(units[:, own], length).max() <= limit
+        assert verify(log.rows()).ok
+        tried += 1
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("share", [None, "1/3", "0.1"])
 @pytest.mark.parametrize("policy", [WEvent(epsilon="4", window=7), WEvent(epsilon="1/3", window=1)], ids=str)

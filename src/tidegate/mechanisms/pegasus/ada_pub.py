@@ -202,7 +202,8 @@ class AdaPub(Mechanism):
     Error
     -----
     Δ/ε_p at a step that is measured by itself, 1/p of it where p equal columns are measured together, and about 1/√n of
-    it in a cluster of n equal steps; where columns or steps differ, also how far. Time O(d log n) a step, memory O(dn).
+    it in a cluster of n equal steps; where columns or steps differ, also how far. No release shows that of columns which
+    are measured together, so there are no intervals. Time O(d log n) a step, memory O(dn).
 
     Examples
     --------
