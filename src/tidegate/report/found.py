@@ -157,11 +157,11 @@ def rule(config: Config) -> str:
     least, often = mechanism.selection.threshold, mechanism.units_needed()
     if mechanism.early:
         return (
-            f"Nobody has listed the categories. At every {words.step} the {words.units} that each has had so far in its "
-            f"epoch of {epoch} are counted with noise. A category opens where that number is at least a threshold, which "
-            f"is {least:,} at the end of an epoch. There it closes where the number is below {mechanism.staying:,}. In an "
-            f"epoch a {words.unit} counts in at most {_categories(mechanism.categories)}. At most {mechanism.columns:,} "
-            "are open at once."
+            f"Nobody has listed the categories. At every {words.step} the {words.units} that each has had so far in "
+            f"its epoch of {epoch} are counted with noise. A category opens where that number is at least a threshold, "
+            f"which is {least:,} at the end of an epoch. There it closes where the number is below {mechanism.staying:,}. "
+            f"In an epoch a {words.unit} counts in at most {_categories(mechanism.categories)}. At most "
+            f"{mechanism.columns:,} are open at once."
         )
     return (
         f"Nobody has listed the categories. At the end of every {epoch} the {words.units} of each are counted with "
