@@ -159,7 +159,7 @@ def rule(config: Config) -> str:
         return (
             f"Nobody has listed the categories. At every {words.step} the {words.units} that each has had so far in "
             f"its epoch of {epoch} are counted with noise. A category opens where that number is at least a threshold, "
-            f"which is {least:,} at the end of an epoch. There it closes where the number is below {mechanism.staying:,}. "
+            f"which is {least:,} at the end of an epoch. It closes there where it is below {mechanism.staying:,}. "
             f"In an epoch a {words.unit} counts in at most {_categories(mechanism.categories)}. At most "
             f"{mechanism.columns:,} are open at once."
         )
