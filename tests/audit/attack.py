@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from tests.audit import levels
+from tests.audit import discovered, levels
 from tests.audit.courses import COURSES
 from tests.audit.enumeration import enumerated
 from tests.audit.intrusions import Intruded
@@ -28,6 +28,7 @@ from tidegate.audit.search import Effort
 from tidegate.audit.subjects import Configured, Failure, Stopwatch, Subject, longest
 from tidegate.audit.verdicts import CLEAN, Finding
 from tidegate.errors import TidegateError
+from tidegate.mechanisms.discovery.discover import Discover
 from tidegate.mechanisms.w_event.pan_private import ANNOUNCED
 from tidegate.mechanisms.w_event.publishing import Publishing
 from tidegate.policy import Swellfish, ZeroConcentrated
@@ -43,6 +44,7 @@ HANDED_ON = 2  # pairs that the next angle with streams of the same length begin
 FEWEST = 1200  # transcripts a side of a final test, at least
 OTHERS = ((2, Fraction(4)), (10**9, Fraction(3, 2)))  # the other ε, for claims up to so much
 OTHER_SHARE = 0.35  # of the time and of the error, for the attack with it
+LEAST_LEFT = 0.02  # of the time, for the angles that are left, however late it is
 SHORTEST = 8  # steps of a stream on which something happens: what is lost after it adds up over several
 
 
@@ -97,7 +99,10 @@ def attack(
     """
     watch = Stopwatch()
     name = name or type(mechanism).__name__
+    if isinstance(mechanism, Discover):
+        return discovered.attack(mechanism, seconds=seconds, name=name)
     usual = min(steps or neighbours.default_steps(mechanism.policy), longest(mechanism))
+    usual = _speaking(mechanism, usual)
     worst = audit(mechanism, testers=("replay",), steps=steps, seconds=seconds / 20, error=error, name=name)
     if worst.outcome == CLEAN:
         exactly = enumerated(mechanism, seconds=seconds / 20, steps=steps, name=name)
@@ -118,6 +123,19 @@ def attack(
     again = _searched(other, usual, nothing, OTHER_SHARE * error, left, name, seed)
     again.angle += f", with ε = {again.claim:g} in place of {worst.claim:g}"
     return again if again.outcome != CLEAN else worst
+
+
+def _speaking(mechanism: Any, usual: int) -> int:
+    """A length at which something is released, the usual one if it is: nothing may be before a sample is complete."""
+    plain = Configured(mechanism)
+    for steps in (usual, *(each for each in levels.lengths(mechanism, usual) if each > usual)):
+        try:
+            drawn = plain.sample(np.zeros((steps, plain.columns), dtype=np.int64), PROBES)
+        except Failure:
+            break  # reported where it is sampled again
+        if np.ptp(drawn, axis=0).any():
+            return steps
+    return usual
 
 
 def with_another_budget(mechanism: Any) -> Any:
@@ -203,9 +221,10 @@ class _Rounds:
 
     def _first(self) -> list[_Looked]:
         """Every angle for a short time; streams that look bad from one are tried from the next."""
-        whole = FIRST_SHARE * self.seconds / sum(angle.share for angle in self.every)
-        looked: list[_Looked] = []
-        for angle in self.every:
+        watch, looked = Stopwatch(), list[_Looked]()
+        for at, angle in enumerate(self.every):
+            left = max(FIRST_SHARE * self.seconds - watch.seconds(), LEAST_LEFT * self.seconds)
+            whole = left / sum(each.share for each in self.every[at:])
             known = [each for each in looked if each[1].steps == angle.steps]
             pairs = [pair for _, _, own in _ranked(known)[:HANDED_ON] for _, pair in own[:1]]
             effort = Effort(
@@ -311,7 +330,9 @@ def _levels(mechanism: Any, steps: int) -> tuple[int, ...]:
         turns = levels.decision_levels(Configured(mechanism), steps)
     except Exception:  # whatever fails here is reported when it is sampled
         turns = []
-    return tuple(dict.fromkeys([*turns, *levels.public_levels(mechanism)]))
+    unit = Configured(mechanism).unit
+    public = levels.public_levels(mechanism)
+    return tuple(dict.fromkeys([*turns, *public, *(round(level / unit) for level in public if unit != 1)]))
 
 
 def _worse(one: Finding, other: Finding) -> Finding:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.audit.courses import Course, Part, Refused
+from tidegate.audit.courses import SINGLY, Course, Part, Refused
 from tidegate.audit.neighbours import Counts
 from tidegate.core.errors import Halted, SessionClosed
 from tidegate.core.log import MemoryLog
@@ -106,9 +106,11 @@ def _after_the_first(steps: int) -> tuple[int, ...]:
 
 COURSES = (
     Course("in a session", in_a_batch),
-    Course("step by step", step_by_step),
+    SINGLY,
+    Course("step by step", step_by_step, alone=True),
     Course("a session for every step", reopened),
     Course("opened again once", reopened_once, long=True, moments=_after_the_first),
     Course("steps passed over", passed_over, long=True),
-    Course("halted", halted, long=True, moments=_after_the_first),
+    # how much noise is asked for before it fails must not depend on copies, nor on what was drawn before
+    Course("halted", halted, long=True, moments=_after_the_first, alone=True),
 )

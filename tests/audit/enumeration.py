@@ -44,7 +44,7 @@ def _largest(
 ) -> exact.ExactLoss | None:
     """The largest loss, if it is beyond the claim."""
     program: exact.Program | None = getattr(looked, "program", None)
-    own = isinstance(looked, Configured) and looked.policy == looked.mechanism.policy
+    own = isinstance(looked, Configured) and looked.policy == looked.mechanism.policy  # in whole numbers
     if program is None and own:
         program = models.model_of(looked.mechanism)
     budget = looked.policy.budget

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import threading
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
 import distributions
-from tidegate.audit import direct
+from tidegate.audit import direct, neighbours
 from tidegate.audit.copies import widened
-from tidegate.audit.courses import AT_ONCE, MARKS, Course, Part, Refused
+from tidegate.audit.courses import AT_ONCE, MARKS, SINGLY, Course, Part, Refused
 from tidegate.audit.neighbours import Counts
+from tidegate.audit.search import Effort, candidates
 from tidegate.audit.subjects import Callee, Configured, Failure, longest
 from tidegate.core.session import Session
 from tidegate.errors import InvalidParameter
@@ -135,3 +137,26 @@ def test_what_reads_records_is_refused_and_not_accused() -> None:
     mechanism = ClippedRecords.examples()[0]
     with pytest.raises(InvalidParameter, match="values of columns"):
         Configured(mechanism)
+
+
+def test_streams_are_in_units_of_the_grid() -> None:
+    """Changes that are smaller than 1 are tried as well, beside the grid where values are rounded."""
+    fine = Uniform(WEvent(epsilon="2", window=2, max_change="1/2"), grid="1/4", noise="laplace")
+    looked = Configured(fine)
+    assert (looked.unit, looked.policy.max_change, looked.claimed) == (Fraction(1, 4), 2, fine.policy)
+    rounded = Configured(Uniform(WEvent(epsilon="2", window=2), rounding="nearest", noise="laplace"))
+    assert (rounded.unit, rounded.policy.max_change) == (Fraction(1, 2), 2)
+    levels = looked.sample(np.full((1, 1), 4 * neighbours.BIG), 50)
+    assert np.all(abs(levels - neighbours.BIG) < 100)
+    effort, choose = Effort(), neighbours.chooser(1)
+    assert any(pair.below_zero for pair in candidates(looked, 3, effort, choose))
+    counted = Callee(lambda stream: np.sqrt(stream), fine.policy)
+    assert not any(pair.below_zero for pair in candidates(counted, 3, effort, choose))
+
+
+def test_a_run_that_is_pushed_singly_has_its_own_columns() -> None:
+    """Copies beside each other would go another way than one value does."""
+    fine = Uniform(WEvent(epsilon="2", window=2, max_change="1/2"), grid="1/4", noise="laplace")
+    looked = Configured(fine, course=SINGLY)
+    assert (looked.way, Configured(fine).way) == ("restart", "columns")
+    assert looked.sample(np.ones((3, 1), dtype=np.int64), 4).shape[0] == 4

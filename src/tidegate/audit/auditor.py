@@ -50,7 +50,7 @@ def audit(
     steps
         The length of the streams; by default about two windows.
     pairs
-        Pairs of streams to try first.
+        Pairs of streams to try first, in whole numbers: of a mechanism, multiples of its grid (`Configured.unit`).
     testers
         "replay", "statistical" or both.
 
@@ -79,7 +79,7 @@ def audit(
     begun = time.monotonic()
     verdict: Finding | None = None
     show: Progress = progress or (lambda words, share: None)
-    own = isinstance(looked, Configured) and looked.policy == looked.mechanism.policy
+    own = isinstance(looked, Configured) and looked.claimed == looked.mechanism.policy
     if own and "replay" in testers:
         show("replaying the account", 0.0)
         verdict = _replay(looked, min(max(length, 12), end), 2 * seconds)
@@ -98,7 +98,8 @@ def finding(looked: Subject, outcome: str, loss: float, tester: str, error: floa
     budget = bounds.promised(looked.policy)
     measure = "ρ" if isinstance(budget, ZeroConcentrated) else "ε"
     claim = float(bounds.claimed(budget))
-    described = looked.policy.describe()
+    described = getattr(looked, "claimed", looked.policy).describe()
+    more.setdefault("unit", str(getattr(looked, "unit", 1)))
     return Finding(outcome, looked.name, described, measure, claim, loss, tester, error, **more)
 
 

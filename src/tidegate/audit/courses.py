@@ -46,12 +46,15 @@ class Course:
         Whether it needs streams of more than two cycles to show anything.
     moments
         Steps of a stream of some length just before or after which something happens; none where it does everywhere.
+    alone
+        Whether a run has the mechanism's own columns and no copies of them, which go another way or share what happens.
     """
 
     name: str
     drive: Drive
     long: bool = False
     moments: Callable[[int], tuple[int, ...]] = lambda steps: ()
+    alone: bool = False
 
     def transcript(self, mechanism: Any, stream: Counts, *, marks: bool) -> Floats:
         """Once: steps × numbers, or all numbers in one row where steps differ in how many they have."""
@@ -120,4 +123,10 @@ def at_once(mechanism: Any, stream: Counts) -> list[Part]:
     return [direct.released(mechanism, stream)]
 
 
+def singly(mechanism: Any, stream: Counts) -> list[Part]:
+    """The same, one step after the other."""
+    return list(direct.recorded(mechanism, stream, singly=True).releases)
+
+
 AT_ONCE = Course("at once", at_once)
+SINGLY = Course("pushed singly", singly, alone=True)

@@ -18,6 +18,7 @@ MOST_STEPS, WIDTHS = (
     24,
     (2, 3, 4),
 )  # of a transcript whose norms are looked at, and how many steps share noise in them
+RIDGE = 1e-5  # small enough for noise that cancels in differences of running sums
 LARGEST = 1e9  # numbers beyond it would drown the others
 
 
@@ -203,7 +204,7 @@ def line(first: Floats, second: Floats) -> Line | None:
     if used.sum() < 2:
         return None
     unit = np.where(used, spread, 1.0)
-    scaled = covariance / np.outer(unit, unit) + 1e-3 * np.eye(len(unit))
+    scaled = covariance / np.outer(unit, unit) + RIDGE * np.eye(len(unit))
     weights = np.where(used, np.linalg.solve(scaled, moved / unit) / unit, 0.0)
     weights[~used] = 0.0
     return Line(weights, centre) if np.isfinite(weights).all() and np.any(weights) else None

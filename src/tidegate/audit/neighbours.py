@@ -26,6 +26,7 @@ Choose = Callable[[int], int]
 MOST_PLACES = 9  # of a window in a stream
 AFTER_FIRST = "after the first step"  # of streams whose first step is compared with all that follow
 BIG = 4096  # far above the noise of any configuration worth an audit
+MOST_BIG = 1 << 24  # no mechanism cuts what is smaller
 
 # What to look at first: what broke printed algorithms, and what shows most of sound ones.
 KNOWN = (
@@ -40,6 +41,8 @@ KNOWN = (
     ("one column jumps", "a unit joins, moving through the columns"),
     ("quiet, a jump at the end", "a unit joins every step"),
     ("jumps at every step", "replaced: one column for another"),
+    ("below zero", "a unit leaves every step"),
+    ("two columns that tie, then another jumps", "joins one step"),
 )
 
 
@@ -74,6 +77,11 @@ class Pair:
     def begins(self) -> bool:
         """Whether the first step is one of those in which the streams differ."""
         return bool(np.any(self.first[0] != self.second[0]))
+
+    @property
+    def below_zero(self) -> bool:
+        """Whether it has negative values, which a function of counts need not take."""
+        return bool(min(self.first.min(), self.second.min()) < 0)
 
     def describe(self) -> dict[str, Any]:
         """As JSON."""
@@ -110,34 +118,45 @@ def default_steps(policy: Policy) -> int:
 
 def bases(steps: int, columns: int, amount: int) -> Iterator[tuple[str, Counts]]:
     """Streams on which data-dependent mechanisms show their different sides."""
-    time = np.arange(steps)
+    time, big = np.arange(steps), big_of(amount)
     shapes: dict[str, npt.NDArray[np.int64]] = {
         "silence": np.zeros(steps, dtype=np.int64),
         "level": np.full(steps, amount, dtype=np.int64),
         "odd level": np.full(steps, amount + 1, dtype=np.int64),
-        "jumps at every step": BIG * (time + 1),
-        "high and low in turn": BIG * (1 - time % 2),
-        "quiet, then jumps": np.where(time < steps // 2, 0, BIG * (time + 1)),
-        "jumps, then quiet": np.where(time < steps // 2, BIG * (time + 1), 0),
-        "quiet, one jump, quiet": np.where(time == steps // 2, BIG, 0),
-        "quiet, a jump at the end": np.where(time == steps - 1, BIG, 0),
-        "rare jumps": np.where(time % 3 == 2, BIG * (1 + time // 3), BIG * (time // 3)),
-        "stairs": BIG * (time // 2),
+        "below zero": np.full(steps, -amount, dtype=np.int64),
+        "jumps at every step": big * (time + 1),
+        "high and low in turn": big * (1 - time % 2),
+        "quiet, then jumps": np.where(time < steps // 2, 0, big * (time + 1)),
+        "jumps, then quiet": np.where(time < steps // 2, big * (time + 1), 0),
+        "quiet, one jump, quiet": np.where(time == steps // 2, big, 0),
+        "quiet, a jump at the end": np.where(time == steps - 1, big, 0),
+        "rare jumps": np.where(time % 3 == 2, big * (1 + time // 3), big * (time // 3)),
+        "stairs": big * (time // 2),
         "quiet, two jumps together": np.where(
-            (time == steps // 2) | (time == steps // 2 + 1), BIG * (time % 2 + 1), 0
+            (time == steps // 2) | (time == steps // 2 + 1), big * (time % 2 + 1), 0
         ),
     }
     for name, shape in shapes.items():
         yield name, np.repeat(shape[:, np.newaxis], columns, axis=1)
     if columns > 1:
-        yield "columns jump in turn", _in_turn(steps, columns, BIG)
+        yield "columns jump in turn", _in_turn(steps, columns, big)
         climb = np.zeros((steps, columns), dtype=np.int64)
         for step in range(steps):  # each step moves one column and leaves the others
-            climb[step:, step % columns] += BIG
+            climb[step:, step % columns] += big
         yield "columns climb in turn", climb
         alone = np.zeros((steps, columns), dtype=np.int64)
-        alone[:, 0] = BIG * (time + 1)
+        alone[:, 0] = big * (time + 1)
         yield "one column jumps", alone
+        yield (
+            "one above zero, the next below",
+            np.tile(amount * (1 - 2 * (np.arange(columns) % 2)), (steps, 1)),
+        )
+        tied = big * (time[:, np.newaxis] + 1) + _in_the_middle(
+            columns
+        )  # whatever is known of them so far is old
+        tied[steps // 2 :] = tied[max(0, steps // 2 - 1)]
+        tied[steps // 2 :, columns // 2] += big * (time[steps // 2 :] + 1)
+        yield "two columns that tie, then another jumps", tied
 
 
 def changes(policy: Policy, length: int, columns: int, amount: int) -> Iterator[tuple[str, Counts]]:
@@ -179,6 +198,18 @@ def changes(policy: Policy, length: int, columns: int, amount: int) -> Iterator[
             yield "replaced, in other columns at each step", turn
 
 
+def _in_the_middle(columns: int) -> npt.NDArray[np.int64]:
+    """Sizes of columns of which the first two tie, with as many below as above them."""
+    sizes = np.where(np.arange(columns) < columns // 2 + 1, 0, 2)
+    sizes[:2] = 1
+    return sizes
+
+
+def big_of(amount: int) -> int:
+    """Far above the noise of changes by so much."""
+    return max(BIG, min(BIG * amount, MOST_BIG))
+
+
 def _in_turn(steps: int, columns: int, level: int) -> Counts:
     """One column after the other is high: where one falls, another rises."""
     turns = np.zeros((steps, columns), dtype=np.int64)
@@ -198,6 +229,7 @@ def placed_bases(steps: int, columns: int, levels: Sequence[int]) -> Iterator[tu
             f"stairs of {level}": level * (time + 1),
             f"{level} at the end": np.where(time == steps - 1, level, 0),
             f"{level} {AFTER_FIRST}": np.where(time == 0, 0, level),  # tests that all stand there
+            f"{-level}, below zero": np.full(steps, -level, dtype=np.int64),
         }
         for name, shape in shapes.items():
             yield name, np.repeat(shape[:, np.newaxis], columns, axis=1)
@@ -205,6 +237,8 @@ def placed_bases(steps: int, columns: int, levels: Sequence[int]) -> Iterator[tu
                 yield f"{name}, one column", np.eye(1, columns, dtype=np.int64) * shape[:, np.newaxis]
         if columns > 1:
             yield f"{level} from column to column", _in_turn(steps, columns, level)
+            signs = 1 - 2 * (np.arange(columns) % 2)
+            yield f"{level} above and below zero", level * np.where(time == 0, 0, 1)[:, np.newaxis] * signs
 
 
 def placed(policy: Policy, columns: int, steps: int, levels: Sequence[int]) -> list[Pair]:
@@ -239,7 +273,7 @@ def _placed(policy: Policy, columns: int, steps: int, levels: tuple[int, ...]) -
 
 
 def amount_of(policy: Policy) -> int:
-    """The largest whole change of one step."""
+    """The largest change of one step, in the units of its streams (`subjects.in_units`)."""
     return max(1, int(Fraction(policy.max_change)))
 
 
@@ -317,7 +351,8 @@ def known_pairs(pairs: Sequence[Pair]) -> int:
 
 
 def _pair(policy: Policy, base: Counts, first: int, change: Counts, origin: str) -> Pair | None:
-    raised = base - min(0, int((base[first : first + len(change)] + change).min()))  # counts are not negative
+    lowest = min(0, int((base[first : first + len(change)] + change).min()))
+    raised = base - lowest if base.min() >= 0 else base  # counts are not negative; what is may become more so
     try:
         second = policy.neighbour(raised, first, change)
         return Pair(raised, second, origin) if policy.distance(raised, second) == 1 else None
@@ -328,9 +363,10 @@ def _pair(policy: Policy, base: Counts, first: int, change: Counts, origin: str)
 def random_pair(policy: Policy, columns: int, steps: int, choose: Choose) -> Pair | None:
     """A stream of quiet stretches and jumps, and an extreme neighbour of it."""
     amount = amount_of(policy)
-    levels: tuple[int, ...] = (0, 0, amount, 2 * amount + 1, BIG, 2 * BIG, 3 * BIG)
+    big = big_of(amount)
+    levels: tuple[int, ...] = (0, 0, amount, 2 * amount + 1, big, 2 * big, 3 * big)
     if choose(2):  # small enough for noise to decide
-        levels = (0, 0, amount, 2 * amount, 3 * amount, 4 * amount)
+        levels = (0, 0, 1, amount, 2 * amount, 3 * amount, 4 * amount)
     base = np.zeros((steps, columns), dtype=np.int64)
     for column in range(columns):
         level = 0
@@ -362,8 +398,8 @@ def tied_pair(
     amount = amount_of(policy)
     values = sorted({1, amount, 2 * amount, *(level for level in levels if 0 < level < BIG)})
     high = max(1, values[choose(len(values))] + (0, 0, -1, 1)[choose(4)])
-    high = BIG if choose(6) == 0 else high
-    low = (0, 0, 0, max(0, high - 1), high + amount)[choose(5)]
+    high = big_of(amount) if choose(6) == 0 else high
+    low = (0, 0, 0, 1, -1, -high, max(0, high - 1), high + amount)[choose(8)]
     time, kind = np.arange(steps), choose(6)
     public = sorted({0, steps, *(each for each in moments if 0 < each < steps)})
     shape = np.full(steps, low, dtype=np.int64)
@@ -421,18 +457,20 @@ def varied(policy: Policy, pair: Pair, choose: Choose, levels: Sequence[int] = (
     for _ in range(1 + choose(2)):
         kind = choose(6)
         if kind == 0:  # the base moves in one step
-            options = (0, amount_of(policy), BIG, 2 * BIG, *levels)
+            big = big_of(amount_of(policy))
+            options = (0, 1, amount_of(policy), -amount_of(policy), big, 2 * big, *levels)
             level = options[choose(len(options))]
             first[choose(steps), choose(columns)] = level
         elif kind >= 4:  # by a little
             first[choose(steps), choose(columns)] += amount_of(policy) * (1 - 2 * choose(2))
         elif kind == 1:  # the base moves from one step on
-            first[choose(steps) :, choose(columns)] += BIG
+            first[choose(steps) :, choose(columns)] += big_of(amount_of(policy))
         elif kind == 2:  # one step changes the other way
             change[choose(steps)] *= -1
         else:  # the window moves
             change = np.roll(change, 1 - 2 * choose(2), axis=0)
-    first += max(0, -int(np.minimum(first, first + change).min()))
+    if pair.first.min() >= 0:
+        first += max(0, -int(np.minimum(first, first + change).min()))
     second = first + change
     try:
         near = policy.distance(first, second) == 1

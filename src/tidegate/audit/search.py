@@ -28,6 +28,7 @@ PLAIN = 1.3  # a promise of so many times the claim needs no better pair
 MOST_PROBED = 2048  # transcripts a side by which the speed is measured
 FAR = 0.2  # of how far scores are apart is added to what a pair promises below the claim
 KNOWN_FIRST = 4  # known pairs before any others
+SILENT = 8  # pairs after which a subject that has shown nothing is left alone
 PROMISING = 3  # pairs that are handed on to a later search
 SCOUTED, MOST_SCOUTED = (
     400,
@@ -180,6 +181,8 @@ def candidates(
         near = [pair for pair, is_there in zip(ordered, there, strict=True) if is_there]
         other = [pair for pair, is_there in zip(ordered, there, strict=True) if not is_there]
         ordered = _in_turn(near[::2], near[1::2], other)
+    if not getattr(subject, "signed", False):
+        ordered = [pair for pair in ordered if not pair.below_zero]
     pairs += ordered[: max(effort.pairs * 3 // 4, 1)]
     for _ in range(4 * effort.pairs):
         if len(pairs) >= effort.pairs:
@@ -219,6 +222,7 @@ class Search:
         self.claim = float(bounds.claimed(budget))
         # until its speed is known
         self._finals, self._trials, self._count, self._slow = FINALS, effort.trials, 0, False
+        self._silent = True  # whether all transcripts are the same
         self._judged = effort.trials  # transcripts a side of the test by which pairs are judged
 
     def run(self) -> Found:
@@ -261,6 +265,7 @@ class Search:
             shapes = f"{one.shape[1]} numbers for the first stream and {other.shape[1]} for the second"
             raise FailureAt(Failure("shape", f"it returned {shapes}"), pair, 1)
         self.found.transcripts += len(one) + len(other)
+        self._silent = self._silent and not np.ptp(np.concatenate([one, other]), axis=0).any()
         return one, other
 
     def _look(self, pair: Pair, count: int, share: float = 1.0, *, thorough: bool = True) -> Learnt:
@@ -305,6 +310,8 @@ class Search:
             return [(0.0, pairs[0])]
         fewest, end = (FEWEST_SCOUTED, 0.6) if self.effort.later else (FEWEST, 0.35)
         for at, pair in enumerate(pairs):
+            if at == SILENT and self._silent:
+                return []  # nothing is released in so few steps
             if (at >= fewest and self._late(end)) or (at >= 2 and self._late(1.0)):
                 break
             self.progress(f"looking at pair {at + 1} of {len(pairs)}", 0.3 * at / len(pairs))

@@ -21,7 +21,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -34,7 +35,7 @@ from tidegate.audit.courses import AT_ONCE, MARKS, Course, laid_out, visible
 from tidegate.audit.neighbours import Counts
 from tidegate.core.mechanism import Mechanism, Reads
 from tidegate.errors import InvalidInput, InvalidParameter
-from tidegate.policy import Policy
+from tidegate.policy import Policy, Swellfish
 from tidegate.releases import Releases
 
 Floats = npt.NDArray[np.float64]
@@ -244,7 +245,11 @@ class Configured:
         What is claimed, and the name for the verdict, where they are not the mechanism's.
     course
         What happens to a run; by default one batch. A mechanism of the core runs in sessions.
+
+    Streams are whole numbers of `unit`, and so are the changes of `policy`; `claimed` is the policy in values.
     """
+
+    signed = True  # what is pushed to a mechanism may be negative
 
     def __init__(
         self,
@@ -257,11 +262,13 @@ class Configured:
         if isinstance(mechanism, Reads):
             _check_values(mechanism)
         self.mechanism: Any = mechanism
-        self.policy = policy or mechanism.policy
+        self.claimed = policy or mechanism.policy
+        self.unit = unit_of(mechanism)
+        self.policy = in_units(self.claimed, self.unit)
         self.columns = mechanism.columns
         self.name = name or type(mechanism).__name__
         self.course = course
-        self._wide = widened(mechanism, 2)
+        self._wide = None if course.alone else widened(mechanism, 2)
         # a session costs ten times as much as what it runs
         self.way = "columns" if self._wide is not None else "direct" if course is AT_ONCE else "restart"
         self._period = getattr(mechanism, "independent_period", 0) if self.way == "direct" else 0
@@ -272,6 +279,7 @@ class Configured:
     def sample(self, stream: Counts, count: int, late: Late | None = None) -> Floats:
         """Independent transcripts by the fastest honest way."""
         try:
+            stream = self._values(stream)
             if self.way == "columns":
                 return self._by_columns(stream, count)
             if self._period and len(stream) % self._period == 0 and not self.layout(len(stream)).steps:
@@ -283,6 +291,10 @@ class Configured:
             raise
         except Exception as error:
             raise Failure("crashes", f"it raised {type(error).__name__}") from error
+
+    def _values(self, stream: Counts) -> Any:
+        """A stream in the mechanism's own values."""
+        return stream if self.unit == 1 else stream * self.unit.numerator / self.unit.denominator
 
     def layout(self, steps: int) -> Layout:
         """Whether values have the scale that their step states; tried on a stream of zeros of that length."""
@@ -371,6 +383,19 @@ class Configured:
             even[first : first + len(piece), : piece.shape[1]] = piece[:, :length]
             first += len(piece)
         return even
+
+
+def unit_of(mechanism: Any) -> Fraction:
+    """The unit of the whole numbers of a stream: the grid, and half of it where values beside it are rounded."""
+    grid = Fraction(getattr(mechanism, "grid", 1))
+    return grid / 2 if getattr(mechanism, "rounding", "refuse") != "refuse" else grid
+
+
+def in_units(policy: Policy, unit: Fraction) -> Policy:
+    """The same neighbours of streams in another unit, as far as they are whole numbers of it."""
+    if unit == 1 or isinstance(policy, Swellfish):
+        return policy
+    return replace(policy, max_change=Fraction(policy.max_change) / unit)
 
 
 def _check_values(mechanism: Any) -> None:

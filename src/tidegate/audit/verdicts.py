@@ -53,6 +53,8 @@ class Finding:
         From where it was attacked, where a whole attack has tried several.
     steps
         The length of the streams, where one length was tried.
+    unit
+        What the whole numbers of the streams are multiples of: the grid, or half of it.
     promising
         The best pairs with what they promised, best first; not saved.
 
@@ -85,6 +87,7 @@ class Finding:
     way: str = ""
     angle: str = ""
     steps: int = 0
+    unit: str = "1"
     promising: list[tuple[float, Pair]] = field(default_factory=list)
     subject: dict[str, Any] = field(default_factory=dict)
 
@@ -132,7 +135,7 @@ class Finding:
             ]
             for name, stream in streams:
                 rows = stream[:, 0].tolist() if stream.shape[1] == 1 else stream.tolist()
-                lines.append(f"{name:<11}{rows}")
+                lines.append(f"{name:<11}{rows}" + (f" · {self.unit}" if self.unit != "1" else ""))
             if by_account:
                 lines.append(
                     "no event was counted: the scales of the noise on this stream were added up, exactly"
@@ -223,7 +226,8 @@ class Finding:
             raise InvalidInput(
                 f"a verdict of the {self.tester} tester has no event to count; run the audit again instead."
             )
-        if subject.policy.distance(self.pair.first, self.pair.second) != 1:
+        same = str(getattr(subject, "unit", 1)) == self.unit
+        if not same or subject.policy.distance(self.pair.first, self.pair.second) != 1:
             raise InvalidInput("the saved streams are not neighbours under this policy; check the policy.")
         count, budget = trials or self.trials, bounds.promised(subject.policy)
         streams = (self.pair.first, self.pair.second)
