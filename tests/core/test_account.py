@@ -153,7 +153,7 @@ def test_a_halt_fills_every_part(
     window: int, horizon: int | None, history: list[tuple[int, list[list[int]], int]]
 ) -> None:
     """The same of accounts side by side."""
-    account = ParallelAccount(LIMIT, window, horizon, 3)
+    account = ParallelAccount([(LIMIT, window)] * 3, horizon)
     for gap, rows, quiet in history:
         first = account.step + 1 + gap
         last, silent = first + len(rows) - 1, min(quiet, len(rows))

@@ -54,7 +54,7 @@ def test_each_group_releases_the_same_however_steps_are_pushed(kind: Any, change
 
 def test_a_part_that_overspends_is_refused() -> None:
     """Each by itself; rows that are missing, doubled, out of order or not the most of any part are refused."""
-    account = ParallelAccount(8, 3, 20, 2)
+    account = ParallelAccount([(8, 3)] * 2, 20)
     account.apply(account.check(charges_of_parts(1, np.array([[8, 1], [0, 7]]))))
     assert [part.remaining() for part in account.parts] == [0, 0]
     account.check(charges_of_parts(4, np.array([[8, 1]])))

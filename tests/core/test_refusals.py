@@ -123,7 +123,7 @@ def test_budgets_that_never_return_and_horizons() -> None:
 
 def test_accounts_of_their_own_say_what_they_can() -> None:
     """The column group; the events of Swellfish."""
-    parallel = ParallelAccount(limit=8, window=4, horizon=None, parts=2)
+    parallel = ParallelAccount([(8, 4)] * 2, horizon=None)
     parallel.apply(parallel.check(charges_of_parts(1, np.array([[8, 0], [0, 8]]))))
     error = refused(parallel, charges_of_parts(3, np.array([[0, 1]])))
     assert str(error).startswith("column group 1: ")

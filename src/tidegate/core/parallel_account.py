@@ -8,7 +8,7 @@ here: a part is charged by steps alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from tidegate.core.account import Account, After, Checked
 from tidegate.core.charges import SPAN_FIELDS, Charges, Integers
 from tidegate.core.errors import AccountRefused, Held
 
-PARTED = {"parallel", "personal"}  # kinds of accounts whose spans are what their parts were charged
+# kinds of accounts whose spans are what their parts were charged, and what a part is called
+PARTED = {"parallel": "column group", "personal": "requirement"}
 NO_SUM = After(0, {}, {}, 0)  # each part has its own
 
 
@@ -51,42 +52,47 @@ def charges_of_part(charges: Charges, part: int) -> Charges:
 
 
 class ParallelAccount(Account):
-    """An account for each part of the columns.
+    """An account for each part: for column groups of fixed units, or for requirements with limits of their own.
 
     Parameters
     ----------
-    limit, window, horizon
-        Of every part; see :class:`Account`.
-    parts
-        How many there are.
+    limits
+        The units of a window, and its steps, of each part; units are worth the same in all.
+    horizon
+        The last step that may be charged; None: there is none.
+    kind
+        What the parts are: "parallel", groups of columns with the same limits; "personal", requirements.
 
     Examples
     --------
-    >>> account = ParallelAccount(limit=8, window=4, horizon=None, parts=2)
+    >>> account = ParallelAccount([(8, 4), (8, 4)], horizon=None)
     >>> account.apply(account.check(charges_of_parts(1, np.array([[8, 0], [0, 8]]))))
     >>> account.check(charges_of_parts(3, np.array([[0, 1]])))
     Traceback (most recent call last):
     ...
     tidegate.core.errors.AccountRefused: column group 1: the charge of 1 units at step 3 is refused: steps 1 to 3 ...
+
+    >>> account = ParallelAccount([(8, 2), (4, 3)], horizon=None, kind="personal")
+    >>> account.apply(account.check(charges_of_parts(1, np.array([[8, 2], [0, 2], [8, 0]]))))
+    >>> account.recent().tolist()
+    [[0, 2], [0, 2], [8, 0]]
     """
 
-    part_name: ClassVar[str] = "column group"
-
-    def __init__(self, limit: int, window: int, horizon: int | None, parts: int) -> None:
-        super().__init__(limit, window, horizon)
-        self.parts = [Account(limit, window, horizon) for _ in range(parts)]
+    def __init__(
+        self, limits: Sequence[tuple[int, int]], horizon: int | None, kind: str = "parallel"
+    ) -> None:
+        longest = max(window for _, window in limits)
+        super().__init__(max(limit for limit, _ in limits), longest, horizon)
+        self.kind, self.parts = kind, [Account(limit, window, horizon) for limit, window in limits]
 
     def check(self, charges: Charges) -> Checked:
         """Judge charges by the account of each part."""
-        units = self._units(charges)
-        for number, (part, own) in enumerate(
-            zip(self.parts, self._of_parts(charges.first, units), strict=True)
-        ):
-            part.step = self.step  # a log that is opened says where accounts stand
+        parts = zip(self._moved(), self._of_parts(charges.first, self._units(charges)), strict=True)
+        for number, (part, own) in enumerate(parts):
             try:
                 part.check(own)
             except AccountRefused as error:
-                raise error.of(f"{self.part_name} {number}") from None
+                raise error.of(f"{PARTED[self.kind]} {number}") from None
         if charges.first <= self.step:
             raise AccountRefused.order(charges.first, self.step)
         return Checked(charges, NO_SUM)
@@ -94,9 +100,9 @@ class ParallelAccount(Account):
     def apply(self, checked: Checked) -> None:
         """Take over charges that were checked, and committed, last."""
         charges = checked.charges
-        for part, own in zip(self.parts, self._of_parts(charges.first, self._units(charges)), strict=True):
-            part.step = self.step
-            part.load(own)
+        own = self._of_parts(charges.first, self._units(charges))
+        for part, charged in zip(self._moved(), own, strict=True):
+            part.load(charged)
         self.step = charges.last
 
     def load(self, charges: Charges) -> None:
@@ -113,11 +119,8 @@ class ParallelAccount(Account):
 
     def fill(self, first: int, last: int) -> Charges:
         """All that is left to each part: what a halt charges."""
-        for part in self.parts:
-            part.step = self.step
-        return charges_of_parts(
-            first, np.stack([part.fill(first, last).units for part in self.parts], axis=1)
-        )
+        filled = [part.fill(first, last).units for part in self._moved()]
+        return charges_of_parts(first, np.stack(filled, axis=1))
 
     def held(self, step: int) -> list[Held]:
         """What the fullest part holds in the window that ends at a step."""
@@ -130,17 +133,24 @@ class ParallelAccount(Account):
         return None if None in found else max(each for each in found if each is not None)
 
     def _moved(self) -> list[Account]:
+        """The parts at the present step: a log that is opened says where accounts stand."""
         for part in self.parts:
             part.step = self.step
         return self.parts
 
     def recent(self) -> Integers:
-        """The units of the last w steps, steps × parts."""
-        return np.stack([part.recent() for part in self.parts], axis=1)
+        """The units of the last steps of the longest window, steps × parts; 0 for those that a window has left."""
+        found = np.zeros((len(super().recent()), len(self.parts)), dtype=np.int64)
+        for own, part in enumerate(self.parts):
+            units = part.recent()
+            found[-len(units) :, own] = units
+        return found
 
     def describe(self) -> dict[str, Any]:
         """The public numbers of the account."""
-        return {"kind": "parallel", **super().describe(), "parts": len(self.parts)}
+        limits = {"limits": [[part.limit, part.window] for part in self.parts]}
+        parts = {"parts": len(self.parts)} if self.kind == "parallel" else limits
+        return {"kind": self.kind, **super().describe(), **parts}
 
     def _units(self, charges: Charges) -> Integers:
         """Steps × parts. Rows of steps before the first one are left out: they were cut off."""
@@ -158,47 +168,3 @@ class ParallelAccount(Account):
     @staticmethod
     def _of_parts(first: int, units: Integers) -> list[Charges]:
         return [Charges(first, np.ascontiguousarray(own)) for own in units.T]
-
-
-class PersonalAccount(ParallelAccount):
-    """An account for each requirement, of units that ask for budgets and windows of their own.
-
-    Parameters
-    ----------
-    limits
-        The units of a window, and its steps, of the policy and of each requirement; units are worth the same in all.
-    horizon
-        The last step that may be charged; None: there is none.
-
-    Examples
-    --------
-    >>> account = PersonalAccount([(8, 2), (4, 3)], horizon=None)
-    >>> account.apply(account.check(charges_of_parts(1, np.array([[8, 2], [0, 2]]))))
-    >>> account.apply(account.check(charges_of_parts(3, np.array([[8, 0]]))))
-    >>> account.recent().tolist()
-    [[0, 2], [0, 2], [8, 0]]
-    >>> account.check(charges_of_parts(4, np.array([[0, 3]])))
-    Traceback (most recent call last):
-    ...
-    tidegate.core.errors.AccountRefused: requirement 1: the charge of 3 units at step 4 is refused: steps 2 to 4 ...
-    """
-
-    part_name: ClassVar[str] = "requirement"
-
-    def __init__(self, limits: Sequence[tuple[int, int]], horizon: int | None) -> None:
-        longest = max(window for _, window in limits)
-        Account.__init__(self, max(limit for limit, _ in limits), longest, horizon)
-        self.parts = [Account(limit, window, horizon) for limit, window in limits]
-
-    def recent(self) -> Integers:
-        """The units of the last steps of the longest window, steps × parts; 0 for those that a window has left."""
-        found = np.zeros((self._ring.size, len(self.parts)), dtype=np.int64)
-        for own, part in enumerate(self.parts):
-            units = part.recent()
-            found[-len(units) :, own] = units
-        return found
-
-    def describe(self) -> dict[str, Any]:
-        """The public numbers of the account."""
-        limits = [[part.limit, part.window] for part in self.parts]
-        return {"kind": "personal", **Account.describe(self), "limits": limits}

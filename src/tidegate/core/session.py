@@ -364,9 +364,7 @@ class Session:
             self._described = self._number
             self._append(self._noted(AMENDED, book.encoded(), self._standing()))
         elif kept.loaded.secret is None or not kept.loaded.here:
-            whole = (
-                kept.loaded.secret is not None
-            )  # otherwise it is a backup, which has no state of any query
+            whole = kept.loaded.secret is not None  # a backup has no state of any query
             self._restart([each for each in self._queries if each.mechanism.noise_in_state or not whole])
 
     def _restart(self, dropped: list[Query]) -> None:

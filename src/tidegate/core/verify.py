@@ -27,7 +27,7 @@ from tidegate.core.commit import (
     head_of,
 )
 from tidegate.core.errors import AccountRefused, LogDamaged, LogMismatch
-from tidegate.core.parallel_account import ParallelAccount, PersonalAccount
+from tidegate.core.parallel_account import PARTED, ParallelAccount
 from tidegate.core.scope import Book, Scope, amended, begun
 from tidegate.core.secrets_account import SecretsAccount
 from tidegate.core.session import charges_of
@@ -312,10 +312,9 @@ def account_from(described: dict[str, Any]) -> Account:
     kind = described.get("kind")
     if kind == "secrets":
         return SecretsAccount(policy_from(described["secrets"]), units)
-    if kind == "parallel":
-        return ParallelAccount(units, window, horizon, described["parts"])
-    if kind == "personal":
-        return PersonalAccount(described["limits"], horizon)
+    if kind in PARTED:
+        same = [(units, window)] * described.get("parts", 0)
+        return ParallelAccount(described.get("limits", same), horizon, kind)
     if kind is not None:
         raise Damaged(f"the account is of the kind {kind!r}, which is not known here")
     return Account(units, window, horizon)

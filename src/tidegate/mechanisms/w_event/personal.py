@@ -15,7 +15,7 @@ from tidegate.compiled import lean
 from tidegate.core.account import Account
 from tidegate.core.charges import Charges, Integers
 from tidegate.core.mechanism import Matrix, Output, empty_output
-from tidegate.core.parallel_account import PersonalAccount, charges_of_parts
+from tidegate.core.parallel_account import ParallelAccount, charges_of_parts
 from tidegate.core.rows import DONE, Draws, RowNoise, draw_row
 from tidegate.errors import InvalidParameter
 from tidegate.exact import ExactLike, exact, float_up, positive, proper, show, whole
@@ -377,10 +377,9 @@ class Personal(Mechanism):
 
     def account(self) -> Account:
         """Units of a window for the policy, and beside it for each requirement with its own window."""
-        horizon = self.policy.horizon
-        return (
-            PersonalAccount(self.limits, horizon) if self.requirements else Account(*self.limits[0], horizon)
-        )
+        limits, horizon = self.limits, self.policy.horizon
+        alone = not self.requirements
+        return Account(*limits[0], horizon) if alone else ParallelAccount(limits, horizon, "personal")
 
     def charges(self, first: int, units: Integers) -> Charges:
         """From units, steps × requirements."""

@@ -413,8 +413,8 @@ class Publishing(SharingMechanism):
 
     def account(self) -> Account:
         """One account; for units that stay in their column group, one for each."""
-        limits = self.units, self.window, self.policy.horizon
-        return ParallelAccount(*limits, len(self.parts)) if self.parts else Account(*limits)
+        limit, horizon = (self.units, self.window), self.policy.horizon
+        return ParallelAccount([limit] * len(self.parts), horizon) if self.parts else Account(*limit, horizon)
 
     def begin(self, first: int) -> Any:
         """Nothing was published."""
