@@ -87,7 +87,7 @@ class ParallelAccount(Account):
 
     def check(self, charges: Charges) -> Checked:
         """Judge charges by the account of each part."""
-        parts = zip(self._moved(), self._of_parts(charges.first, self._units(charges)), strict=True)
+        parts = zip(self._moved(), self._apart(charges), strict=True)
         for number, (part, own) in enumerate(parts):
             try:
                 part.check(own)
@@ -99,11 +99,9 @@ class ParallelAccount(Account):
 
     def apply(self, checked: Checked) -> None:
         """Take over charges that were checked, and committed, last."""
-        charges = checked.charges
-        own = self._of_parts(charges.first, self._units(charges))
-        for part, charged in zip(self._moved(), own, strict=True):
-            part.load(charged)
-        self.step = charges.last
+        for part, own in zip(self._moved(), self._apart(checked.charges), strict=True):
+            part.load(own)
+        self.step = checked.charges.last
 
     def load(self, charges: Charges) -> None:
         """Take over units that were committed before, for an account that is opened again."""
@@ -142,8 +140,7 @@ class ParallelAccount(Account):
         """The units of the last steps of the longest window, steps × parts; 0 for those that a window has left."""
         found = np.zeros((len(super().recent()), len(self.parts)), dtype=np.int64)
         for own, part in enumerate(self.parts):
-            units = part.recent()
-            found[-len(units) :, own] = units
+            found[-part.recent().size :, own] = part.recent()
         return found
 
     def describe(self) -> dict[str, Any]:
@@ -152,8 +149,8 @@ class ParallelAccount(Account):
         parts = {"parts": len(self.parts)} if self.kind == "parallel" else limits
         return {"kind": self.kind, **super().describe(), **parts}
 
-    def _units(self, charges: Charges) -> Integers:
-        """Steps × parts. Rows of steps before the first one are left out: they were cut off."""
+    def _apart(self, charges: Charges) -> list[Charges]:
+        """What each part is charged. Rows of steps before the first one are left out: they were cut off."""
         steps, parts = len(charges.units), len(self.parts)
         rows = charges.spans[charges.spans[:, 2] >= charges.first]
         units = rows[:, 4].reshape(-1, parts) if len(rows) % parts == 0 else np.zeros((0, parts))
@@ -163,8 +160,5 @@ class ParallelAccount(Account):
             raise AccountRefused("charges of parts are one row for each part of each step, in order.")
         if not np.array_equal(expected.units, charges.units[silent:]):
             raise AccountRefused("charges of parts say the most of any part.")
-        return np.concatenate([np.zeros((silent, parts), dtype=np.int64), units.astype(np.int64)])
-
-    @staticmethod
-    def _of_parts(first: int, units: Integers) -> list[Charges]:
-        return [Charges(first, np.ascontiguousarray(own)) for own in units.T]
+        every = np.concatenate([np.zeros((silent, parts), dtype=np.int64), units.astype(np.int64)])
+        return [Charges(charges.first, np.ascontiguousarray(own)) for own in every.T]
