@@ -244,7 +244,7 @@ def test_what_is_plugged_in_is_part_of_the_configuration():
         {"weights": "none"},
         {"weights": (-1,)},
     ],
-    ids=str,
+    ids=range(9),
 )
 def test_wrong_parameters_are_one_sentence(options):
     """What is plugged in has its methods, and weights are as many as there are features and one."""
@@ -253,9 +253,7 @@ def test_wrong_parameters_are_one_sentence(options):
     assert len(str(refused.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "options", [{"adaptive": Steepest()}, {"reconstruction": Held()}, {"weights": (1,)}], ids=str
-)
+@pytest.mark.parametrize("options", [{"adaptive": Steepest()}, {"reconstruction": Held()}, {"weights": (1,)}])
 def test_hierarchies_have_what_is_built_in(options):
     """Their nodes are solved together."""
     with pytest.raises(InvalidParameter, match="OptStream"):
