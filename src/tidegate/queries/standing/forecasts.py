@@ -19,6 +19,8 @@ RECENT = 20  # of which the last ones count by themselves: a stream that grows i
 ENOUGH = 20  # of them, before there is an interval
 CONFIDENCE = 0.9
 SLOWEST = 0.25  # how much of a phase's profile the newest value is at least
+BESIDE = 1 - 1 / RECENT  # how much of what is known of the side of errors is left after each
+SURE = 2.0  # standard errors by which that side is more than chance
 LEVELS = (1 / 24, 1 / 4)  # the same of a level that hardly moves, and of one that follows
 
 
@@ -77,6 +79,9 @@ class Forecast(Operator):
 class SeasonalForecast(Forecast):
     """The profile of the day or of the week, or a level, whichever has predicted a column best of late.
 
+    Where the last predictions of a column were too low or too high on average, by more than chance explains, the next
+    ones are moved by it: a profile and a level follow a stream that grows, late.
+
     Parameters
     ----------
     meaning, columns, ahead, every
@@ -115,6 +120,9 @@ class SeasonalForecast(Forecast):
         # predictors × remembered × columns; the last ones are the levels, so many steps ahead
         self._errors = np.zeros((0, 0, 0))
         self._filled = np.zeros((0, 0), dtype=np.int64)
+        self._sides = np.zeros(
+            (3, 0, 0)
+        )  # faded sums of errors with their signs, of their squares, and of ones
         self._levels: deque[Values] = deque(maxlen=ahead)  # of the last steps
 
     def _learn(self, known: Known) -> None:
@@ -125,6 +133,7 @@ class SeasonalForecast(Forecast):
             count = len(self.periods) + len(LEVELS)
             self._errors = np.full((count, ERRORS, width), np.nan)
             self._filled = np.zeros((count, width), dtype=np.int64)
+            self._sides = np.zeros((3, count, width))
         there = ~np.isnan(known.values)
         if len(self._levels) == self.ahead:
             for number, level in enumerate(self._levels[0], len(self.periods)):
@@ -141,10 +150,20 @@ class SeasonalForecast(Forecast):
         self._levels.append(np.array([profile[0] for profile in self._profiles[: len(LEVELS)]]))
 
     def _remember(self, number: int, values: Values, predicted: Values) -> None:
-        error = np.abs(values - predicted)
+        error = values - predicted
         columns = np.flatnonzero(~np.isnan(error))
-        self._errors[number, self._filled[number, columns] % ERRORS, columns] = error[columns]
+        self._errors[number, self._filled[number, columns] % ERRORS, columns] = np.abs(error[columns])
         self._filled[number, columns] += 1
+        self._sides[:, number, columns] *= BESIDE
+        self._sides[:, number, columns] += [error[columns], error[columns] ** 2, np.ones(len(columns))]
+
+    def _beside(self, which: npt.NDArray[np.intp]) -> Values:
+        """How far predictions were too low of late, as far as it is no chance; for a number of a predictor per column."""
+        total, squares, count = self._sides[:, which, np.arange(len(which))]
+        mean = total / np.maximum(count, 1.0)
+        variance = np.maximum(squares / np.maximum(count, 1.0) - mean**2, 0.0) / np.maximum(count, 1.0)
+        known = 1 - SURE**2 * variance / np.maximum(mean**2, np.finfo(float).tiny)
+        return np.where(count >= ENOUGH / 4, mean * np.maximum(known, 0.0), 0.0)
 
     def _predict(self, step: int) -> Iterator[tuple[Values, Values]]:
         every = np.arange(self._errors.shape[2])
@@ -158,6 +177,7 @@ class SeasonalForecast(Forecast):
             self._half(self._errors[which, :, every].T, self._filled[which, every])
             for which in (level, best, count + level)
         )
+        moved, moved_other, moved_far = (self._beside(which) for which in (level, best, count + level))
         for ahead in range(1, self.ahead + 1):
             # a level that walks is off by a variance that grows step by step
             part = (ahead - 1) / max(self.ahead - 1, 1)
@@ -169,7 +189,9 @@ class SeasonalForecast(Forecast):
             values = np.array(at)[best, every]
             # a phase that was never seen is predicted by the level
             lacking = np.isnan(values)
-            yield np.where(lacking, at[0], values), np.where(lacking | (best < len(LEVELS)), walked, other)
+            levelled = lacking | (best < len(LEVELS))
+            beside = np.where(levelled, moved + (moved_far - moved) * part, moved_other)
+            yield np.where(lacking, at[0], values) + beside, np.where(levelled, walked, other)
 
     def _half(self, errors: Values, filled: npt.NDArray[np.int64]) -> Values:
         """How far predictions were off at most, but for a few: of all that are remembered, or of the last ones."""
