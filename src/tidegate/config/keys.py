@@ -554,7 +554,7 @@ class RunKeys:
     )
     keep: int | None = key(
         "How many of the last steps stay in the ledger when it is pruned, up to twice as many between two prunings; at "
-        "least a window, by default twice a window and at least 1,000.",
+        "least a window, by default 1,000.",
         kind="whole",
         default=None,
     )

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.compiled import lean
-from tidegate.core.charges import Charges, Integers, Span
+from tidegate.core.charges import UNITS, Charges, Integers, Span
 from tidegate.core.errors import AccountRefused, Held, Refusal
 from tidegate.exact import whole
 
@@ -106,7 +106,7 @@ class Account:
             raise AccountRefused("charges are whole numbers, one for each step.")
         if first <= self.step:
             raise AccountRefused.order(first, self.step)
-        spans = [Span(*row) for row in rows.tolist() if row[4]] if len(rows) else []
+        spans = [Span(*row) for row in rows.tolist() if row[UNITS]] if len(rows) else []
         if len(units) == 1 and first == self.step + 1:
             return Checked(charges, self.check_next(int(units[0]), spans))
         if charges.last > self._last_step:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
 
+LAW, ORDINAL, FIRST, LAST, UNITS = range(5)  # columns of rows of spans, as in `Span`
 SPAN_FIELDS = 5
 NO_SPANS: Integers = np.zeros((0, SPAN_FIELDS), dtype=np.int64)
 NO_SPANS.setflags(write=False)
@@ -57,7 +58,7 @@ class Charges(NamedTuple):
         return self.first + len(self.units) - 1
 
     def after_silence(self, steps: int) -> Charges:
-        """The same behind so many steps that cost nothing."""
+        """The same charges, preceded by `steps` steps that cost nothing."""
         if not steps:
             return self
         nothing = np.zeros(steps, dtype=np.int64)
@@ -65,7 +66,7 @@ class Charges(NamedTuple):
 
 
 def span_rows(spans: list[Span], room: int) -> Integers:
-    """Spans as rows, padded to a public number of them; more than these are an error.
+    """Spans as rows, padded to `room` rows, a public number; more spans than that are an error.
 
     Examples
     --------
@@ -79,22 +80,7 @@ def span_rows(spans: list[Span], room: int) -> Integers:
 
 
 def shifted(charges: Charges, steps: int) -> Charges:
-    """The same charges so many steps later: for a mechanism that counts its steps from elsewhere."""
+    """The same charges, `steps` steps later: for a mechanism whose step 1 is a later step of the stream."""
     spans = charges.spans.copy()
-    spans[spans[:, 4] > 0, 2:4] += steps
+    spans[spans[:, UNITS] > 0, FIRST : LAST + 1] += steps
     return Charges(charges.first + steps, charges.units, spans)
-
-
-def merged(parts: list[Charges]) -> Charges:
-    """Charges of several mechanisms that read the same steps: units add up, and spans keep their own laws.
-
-    The laws of a part are numbered after those of the parts before it, so two parts never share an identity.
-    """
-    first = parts[0].first
-    units: Integers = np.stack([part.units for part in parts]).sum(axis=0)
-    rows = []
-    for number, part in enumerate(parts):
-        spans = part.spans.copy()
-        spans[:, 0] = spans[:, 0] * len(parts) + number
-        rows.append(spans)
-    return Charges(first, units, np.concatenate(rows))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.core.account import Account, After, Checked
-from tidegate.core.charges import SPAN_FIELDS, Charges, Integers
+from tidegate.core.charges import FIRST, LAST, LAW, SPAN_FIELDS, UNITS, Charges, Integers
 from tidegate.core.errors import AccountRefused, Held
 
 # kinds of accounts whose spans are what their parts were charged, and what a part is called
@@ -32,9 +32,9 @@ def charges_of_parts(first: int, units: Integers) -> Charges:
     """
     steps, parts = units.shape
     rows = np.zeros((steps, parts, SPAN_FIELDS), dtype=np.int64)
-    rows[..., 0] = np.arange(parts)
-    rows[..., 2] = rows[..., 3] = first + np.arange(steps)[:, np.newaxis]
-    rows[..., 4] = units
+    rows[..., LAW] = np.arange(parts)
+    rows[..., FIRST] = rows[..., LAST] = first + np.arange(steps)[:, np.newaxis]
+    rows[..., UNITS] = units
     return Charges(first, units.max(axis=1, initial=0), rows.reshape(-1, SPAN_FIELDS))
 
 
@@ -46,8 +46,8 @@ def charges_of_part(charges: Charges, part: int) -> Charges:
     >>> charges_of_part(charges_of_parts(4, np.array([[1, 5], [2, 0]])), 0).units.tolist()
     [1, 2]
     """
-    units, rows = np.zeros_like(charges.units), charges.spans[charges.spans[:, 0] == part]
-    units[rows[:, 2] - charges.first] = rows[:, 4]
+    units, rows = np.zeros_like(charges.units), charges.spans[charges.spans[:, LAW] == part]
+    units[rows[:, FIRST] - charges.first] = rows[:, UNITS]
     return Charges(charges.first, units)
 
 
@@ -152,8 +152,8 @@ class ParallelAccount(Account):
     def _apart(self, charges: Charges) -> list[Charges]:
         """What each part is charged. Rows of steps before the first one are left out: they were cut off."""
         steps, parts = len(charges.units), len(self.parts)
-        rows = charges.spans[charges.spans[:, 2] >= charges.first]
-        units = rows[:, 4].reshape(-1, parts) if len(rows) % parts == 0 else np.zeros((0, parts))
+        rows = charges.spans[charges.spans[:, FIRST] >= charges.first]
+        units = rows[:, UNITS].reshape(-1, parts) if len(rows) % parts == 0 else np.zeros((0, parts))
         expected = charges_of_parts(charges.last - len(units) + 1, units.astype(np.int64))
         silent = steps - len(units)  # steps that cost nothing have no rows
         if silent < 0 or not np.array_equal(expected.spans, rows) or charges.units[:silent].any():

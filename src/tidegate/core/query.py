@@ -11,7 +11,7 @@ import numpy as np
 
 from tidegate.core import arrays
 from tidegate.core.account import Account, After, Checked
-from tidegate.core.charges import NO_SPANS, SPAN_FIELDS, Charges, Span
+from tidegate.core.charges import FIRST, NO_SPANS, SPAN_FIELDS, UNITS, Charges, Span
 from tidegate.core.errors import AccountRefused
 from tidegate.core.mechanism import (
     Finishes,
@@ -116,7 +116,7 @@ class Query:
         if not silent:
             return self.mechanism.advance(self.state, rows, first, self.draws)
         rest = self.mechanism.advance(self.state, rows[silent:], first + silent, self.draws)
-        if (rest.spans[rest.spans[:, 4] > 0, 2] < first + silent).any():
+        if (rest.spans[rest.spans[:, UNITS] > 0, FIRST] < first + silent).any():
             raise ValueError("a span begins at a silent step")
         return rest.after_silence(silent)
 
@@ -144,7 +144,7 @@ class Query:
         charges = self.mechanism.event(self.state, name, step, self.draws)
         if charges is None:
             return 0
-        if charges.first != step or len(charges.units) > 1 or (charges.spans[:, 4] > 0).any():
+        if charges.first != step or len(charges.units) > 1 or (charges.spans[:, UNITS] > 0).any():
             raise ValueError("an event charges units to the step in progress")
         units = int(charges.units.sum())
         self.account.check_event(units)
@@ -197,7 +197,7 @@ class Query:
         numbers, spans, ordinals, state = arrays.rebuilt(template, parts)
         self.stand_on(state)
         total, ended = numbers.tolist()
-        live = {(row[0], row[1]): Span(*row) for row in spans.tolist() if row[4]}
+        live = {(row[0], row[1]): Span(*row) for row in spans.tolist() if row[UNITS]}
         largest = {law: ordinal for law, ordinal in ordinals.tolist() if ordinal >= 0}
         self.account.restore(After(total, live, largest, ended))
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from tidegate.compiled import kernel
 from tidegate.core.account import Account, Checked
-from tidegate.core.charges import Charges, Integers
+from tidegate.core.charges import UNITS, Charges, Integers
 from tidegate.core.errors import AccountRefused, Held, listed, steps_named
 from tidegate.policy import Swellfish
 from tidegate.policy.kernels import NONE, Intervals, sensitivity
@@ -98,7 +98,7 @@ class SecretsAccount(Account):
 
     def check(self, charges: Charges) -> Checked:
         """Judge charges; they begin after the last step, and steps in between cost nothing."""
-        if charges.spans.size and charges.spans[:, 4].any():
+        if charges.spans.size and charges.spans[:, UNITS].any():
             raise AccountRefused("a span cannot be charged under Swellfish: an event may meet a part of it.")
         checked = super().check(charges)  # form, order, horizon
         if charges.units.size and int(charges.units.max()) > self._most:

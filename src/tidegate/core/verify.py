@@ -13,7 +13,7 @@ import numpy as np
 
 from tidegate.core import arrays
 from tidegate.core.account import Account
-from tidegate.core.charges import Charges
+from tidegate.core.charges import FIRST, UNITS, Charges
 from tidegate.core.commit import (
     AMENDED,
     EVENT,
@@ -262,7 +262,7 @@ class Reader:
         first, units, spans = charges
         # before a scope begins, and after a halt or a restart, nothing is charged, and no span begins
         hushed = int(min(max(0, silent - first + 1), len(units)))
-        if units[:hushed].any() or (hushed and (spans[spans[:, 4] > 0, 2] < first + hushed).any()):
+        if units[:hushed].any() or (hushed and (spans[spans[:, UNITS] > 0, FIRST] < first + hushed).any()):
             raise Damaged("charges a step that must be silent")
         if kind == HALTED:
             whole = account.fill(first + hushed, charges.last).after_silence(hushed)

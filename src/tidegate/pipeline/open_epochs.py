@@ -1,7 +1,7 @@
-"""What a mechanism that finds categories is pushed: the records of a step, and where it tests those of the epoch so far.
+"""What is pushed where categories are found: the records of a step and, at steps with tests, the earlier ones of its epoch.
 
-The records of an open epoch are kept beside the log, as secret as the data, until the epoch is over. So a restart
-continues with the same records, whatever the source is.
+The records of an open epoch are kept in the log's database beside the commits, as secret as the data, until the epoch is
+over. So a restart continues with the same records, whatever the source is.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ class OpenEpochs:
     """
 
     def __init__(self, name: str, mechanism: Discover, side_tables: SideTables) -> None:
-        self.name, self.epoch, self._side_tables = name, mechanism.steps_per_epoch, side_tables
+        self.name, self.steps_per_epoch, self._side_tables = name, mechanism.steps_per_epoch, side_tables
         self.early = mechanism.early
 
-    def begin(self, step: int) -> int:
+    def first_step_of_epoch(self, step: int) -> int:
         """The first step of the epoch that a step is in."""
-        return step - (step - 1) % self.epoch
+        return step - (step - 1) % self.steps_per_epoch
 
-    def steps(self, block: StepBlock) -> list[Step]:
-        """What is pushed for the steps of a block; what the open epoch has of them is kept before that."""
+    def stage(self, block: StepBlock) -> list[Step]:
+        """What is pushed for the steps of a block. Before, its records of an epoch that is open after it are stored."""
         rows = block.records[0]  # in the order of their steps
         edges = np.searchsorted(
             rows[STEP].to_numpy(), np.arange(block.first_step, block.last_step + 2)
         ).tolist()
-        begin, before = self.begin(block.first_step), NOTHING_EARLIER
-        if self.early or block.last_step >= begin + self.epoch - 1:
+        begin, before = self.first_step_of_epoch(block.first_step), NOTHING_EARLIER
+        if self.early or block.last_step >= begin + self.steps_per_epoch - 1:
             parts = [
                 _decoded(each)
                 for each in self._side_tables.occurrences(self.name, begin, block.first_step - 1)
@@ -61,7 +61,7 @@ class OpenEpochs:
             self._step(block, rows, edges, before, number)
             for number in range(block.first_step, block.last_step + 1)
         ]
-        open_from = max(self.begin(block.last_step + 1), block.first_step)
+        open_from = max(self.first_step_of_epoch(block.last_step + 1), block.first_step)
         kept = rows.filter(pl.col(STEP) >= open_from).unique(maintain_order=True)
         entries = [
             (int(part[STEP][0]), _encoded(part)) for part in kept.partition_by(STEP, maintain_order=True)
@@ -75,16 +75,16 @@ class OpenEpochs:
         at, first = number - block.first_step, block.first_step
         now = rows[edges[at] : edges[at + 1]].select(UNIT, CATEGORY)
         earlier = NOTHING_EARLIER
-        if self.early or number % self.epoch == 0:
-            begin = self.begin(number)
+        if self.early or number % self.steps_per_epoch == 0:
+            begin = self.first_step_of_epoch(number)
             here = rows[edges[max(begin - first, 0)] : edges[at]]
             parts = [before] if begin < first else []
             earlier = together([each for each in (*parts, here) if len(each)], NOTHING_EARLIER)
         return Step(now if len(now) else NOTHING, earlier)
 
     def forget(self, step: int) -> None:
-        """Remove what epochs had that are over with a step."""
-        self._side_tables.forget_occurrences(self.name, self.begin(step + 1))
+        """Remove the records of epochs that end at this step or earlier."""
+        self._side_tables.forget_occurrences(self.name, self.first_step_of_epoch(step + 1))
 
 
 def _encoded(rows: pl.DataFrame) -> bytes:

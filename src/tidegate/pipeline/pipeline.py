@@ -401,7 +401,7 @@ class Pipeline:
         for config, block in zip(edition, blocks, strict=True):
             own, name = block[part], config.name
             if name in self._epochs:
-                values[name] = self._epochs[name].steps(own)
+                values[name] = self._epochs[name].stage(own)
                 continue
             if name in self._gappy:
                 self.side_tables.put_gaps(name, own.first_step, own.missing)

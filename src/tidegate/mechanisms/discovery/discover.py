@@ -104,7 +104,7 @@ class Discover(Mechanism):
         Whether a unit counts once per column in a step, and ``max_change`` is the number of columns in which it counts.
     early
         Whether categories are tested at every step: then one opens as soon as enough units have it in the epoch so far,
-        and needs about three times as many. Every step is pushed with the records of the epoch so far.
+        and needs two to three times as many. Every step is pushed with the records of the epoch so far.
 
     Privacy
     -------

@@ -1,4 +1,4 @@
-"""Budget Distribution (BD; Kellaris et al. 2014, Figure 3): each publication takes half of what the window has left."""
+"""Budget Distribution (BD; Kellaris et al. 2014, Figure 2): each publication takes half of what the window has left."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ FINENESS = 30  # binary places of a publication's share of the pool
 class State(NamedTuple):
     """All that is carried from step to step. It is released, but for the law's part."""
 
-    spent: Spent  # what the steps of the last window were charged: their tests and publications
+    spent: Spent  # units that the publications of the last w steps have spent; tests are not in it
     published: Published
-    tests: Any  # SECRET: the law that the tests share; empty for Laplace noise
+    tests: Any  # SECRET: the state of the noise that tests share; empty for Laplace noise
 
 
 @lean
 def units_offered(spent: int, pool: int) -> Any:
-    """Lines 4 and 5 in whole units: how many a publication would spend; 0: it is skipped.
+    """Lines 4 and 5 of the paper's Figure 2: how many units a publication would spend; with 0 it is skipped.
 
     Half of what the publications of the w − 1 steps before have left of the window's pool, rounded down. Budget of steps
     that have left the window may be spent again.
@@ -232,8 +232,8 @@ class BudgetDistribution(Publishing):
             How many publications m occur in a window.
         """
         grid = float(Fraction(self.grid))
-        half = 2 * self.unit_scale / self.unit_split[2] * grid  # the scale of a window's first publication
-        return half * (2.0**publications - 1) / publications + self.score_scale * grid / self.columns
+        first_scale = 2 * self.unit_scale / self.unit_split[2] * grid  # of a window's first publication
+        return first_scale * (2.0**publications - 1) / publications + self.score_scale * grid / self.columns
 
     @classmethod
     def examples(cls) -> list[Mechanism]:
