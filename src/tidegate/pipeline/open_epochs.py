@@ -1,4 +1,4 @@
-"""What is pushed where categories are found: the records of a step and, at steps with tests, the earlier ones of its epoch.
+"""What is pushed where categories are found: records of a step and, at steps with tests, earlier ones of its epoch.
 
 The records of an open epoch are kept in the log's database beside the commits, as secret as the data, until the epoch is
 over. So a restart continues with the same records, whatever the source is.
