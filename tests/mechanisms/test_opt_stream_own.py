@@ -143,6 +143,7 @@ def test_a_sampler_of_ones_own(noise):
     """It sees final values of the period before, and the samples are where it says; every window holds."""
     sampler, log = Steepest(), MemoryLog()
     mechanism = OptStream(POLICY, samples=4, adaptive=sampler, noise=noise)
+    sampler.seen.clear()  # it was tried out
     releases = Session(mechanism, log).push_batch(WAVE)
     final = releases.final.values
     assert [period for period, _ in sampler.seen] == [0, 1, 2, 3, 4]
@@ -161,6 +162,7 @@ def test_a_session_resumes_with_what_was_planned():
     """Single pushes to reopened logs release what a batch does, and ask no more than once a period."""
     sampler, log = Steepest(), MemoryLog()
     mechanism = OptStream(POLICY, samples=4, adaptive=sampler, noise="laplace")
+    sampler.seen.clear()
     with install(FixedEntropy("own")):
         batch = Session(mechanism).push_batch(WAVE)
         asked = len(sampler.seen)
@@ -195,11 +197,135 @@ def test_a_wrong_answer_halts_the_stream(times):
 
     class Wrong(Steepest):
         def times(self, period, before):
-            return times
+            return [1, 5, 8, W] if before is None else times
 
     session = Session(OptStream(POLICY, samples=4, adaptive=Wrong()))
+    session.push_batch(WAVE[:W])
     with pytest.raises(Halted):
-        session.push_batch(WAVE[:W])
+        session.push_batch(WAVE[W : 2 * W])
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [1.0, 5.0, 8.0, 12.0],
+        np.array([1.0, 5.0, 8.0, 12.0]),
+        [1, 5, 12],
+        [1, 8, 5, 12],
+        [2, 5, 8, 12],
+        (),
+        4,
+        None,
+    ],
+    ids=range(8),
+)
+def test_a_sampler_is_tried_out_before_there_is_a_stream(times):
+    """What is no list of k whole numbers from 1 to w is refused in one sentence, before noise is drawn."""
+
+    class Wrong(Steepest):
+        def times(self, period, before):
+            return times
+
+    with pytest.raises(InvalidParameter, match="4 whole numbers from 1 to 12") as refused:
+        OptStream(POLICY, samples=4, adaptive=Wrong())
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def early_and_late(period):
+    """Late samples in one period and early ones in the next: as many in a window as there can be."""
+    return [1, 2, 3, W] if period % 2 else [1, W - 2, W - 1, W]
+
+
+class Noted(list):
+    """A sampler that is empty at first, and so false; later something is noted, and it is true."""
+
+    def times(self, period, before):
+        """Late, then early."""
+        return early_and_late(period)
+
+    def describe(self):
+        """Its name."""
+        return "noted"
+
+
+class Shy:
+    """A sampler that must not be asked for its truth value, length or equality, and that says it is a truth value."""
+
+    __class__ = bool
+    __hash__ = None
+
+    def __bool__(self):
+        raise AssertionError
+
+    def __len__(self):
+        raise AssertionError
+
+    def __eq__(self, other):
+        raise AssertionError
+
+    def times(self, period, before):
+        """Late, then early."""
+        return early_and_late(period)
+
+    def describe(self):
+        """Its name."""
+        return "shy"
+
+
+@pytest.mark.parametrize("noise", ["laplace", "auto"])
+@pytest.mark.parametrize("kind", [Noted, Shy])
+def test_the_truth_value_of_a_sampler_decides_nothing(kind, noise):
+    """Noise, charges and the log are those of any other sampler: the budget is for 2k − 2 samples in a window."""
+
+    class Plain(Steepest):
+        def times(self, period, before):
+            return early_and_late(period)
+
+    found = []
+    for sampler in (Plain(), kind()):
+        mechanism, log = OptStream(POLICY, samples=4, adaptive=sampler, noise=noise), MemoryLog()
+        described = mechanism.describe()["adaptive"]
+        assert noise == "auto" or mechanism.sample_scale == 6
+        if kind is Noted and found:
+            sampler.append("noted after the budget was made")
+        session = Session(mechanism, log)
+        releases = session.push_batch(WAVE)
+        assert verify(log.rows()).ok
+        fresh = np.flatnonzero(releases.fresh).tolist()
+        found.append((mechanism.sample_scale, releases.units.tolist(), session.spent, fresh))
+    assert found[0] == found[1]
+    assert described == kind().describe()
+
+
+def test_a_reconstruction_is_what_it_is_and_not_what_it_equals():
+    """A text with a curve of its own is a reconstruction of one's own; one without it is refused."""
+
+    class Words(str):
+        __slots__ = ()
+        curve, describe = Held.curve, Held.describe
+
+    def final(own):
+        mechanism = OptStream(POLICY, samples=4, reconstruction=own)
+        with zero_noise():
+            return Session(mechanism).push_batch(WAVE).final.values, mechanism.describe()["reconstruction"]
+
+    values, described = final(Words("line"))
+    assert np.array_equal(values, final(Held())[0])
+    assert described == {"held": True}
+    with pytest.raises(InvalidParameter, match="curve and describe"):
+        OptStream(POLICY, samples=4, reconstruction=np.str_("line"))
+
+
+@pytest.mark.parametrize("options", [{"adaptive": Steepest()}, {}, {"noise": "laplace"}], ids=range(3))
+def test_a_step_that_is_measured_and_not_charged_halts_the_stream(options, monkeypatch):
+    """Whatever made the charges nothing: a sample is not released for nothing."""
+    nothing = (0, np.zeros(W, dtype=np.int64))
+    monkeypatch.setattr(OptStream, "charges", lambda self, times: nothing)
+    if not options:  # steps that share noise are charged together
+        assert Session(OptStream(POLICY, samples=4)).push_batch(WAVE).fresh.sum() == 20
+        return
+    with pytest.raises(Halted):
+        Session(OptStream(POLICY, samples=4, **options)).push_batch(WAVE)
 
 
 def test_a_reconstruction_of_ones_own():
@@ -219,6 +345,19 @@ def test_a_reconstruction_of_ones_own():
     with zero_noise():
         sums = Session(fitted).push_batch(WAVE).final.values.reshape(5, W).sum(axis=1)
     assert sums == pytest.approx(WAVE[:, 0].reshape(5, W).sum(axis=1), rel=1e-6)
+
+
+def test_final_values_of_ones_own_reconstruction_have_no_finite_intervals():
+    """How far such a curve is off is not known; first values have theirs, and final values of lines, too."""
+    for own in (Held(), "line"):
+        releases = Session(OptStream(POLICY, samples=4, reconstruction=own)).push_batch(WAVE)
+        low, high = releases.revised.interval(0.9)
+        assert np.isfinite(releases.interval(0.9)[1][W:]).all()
+        if own == "line":
+            assert np.isfinite(high - low).all()
+        else:
+            assert np.isposinf(high).all()
+            assert np.isneginf(low).all()
 
 
 def test_what_is_plugged_in_is_part_of_the_configuration():

@@ -255,3 +255,11 @@ def test_skipped_steps_are_no_observations():
     assert releases.status[0] == Status.FRESH
     assert releases.source.tolist() == [1001] * 5
     assert math.isfinite(releases.scale[-1])
+
+
+def test_what_its_horizon_refuses_names_a_mechanism_with_the_same_statistic():
+    """Running sums without a horizon, not averages."""
+    session = Session(built(horizon=600))
+    session.push_batch([30] * 600)
+    with pytest.raises(InvalidInput, match="a longer horizon, or use HybridTree"):
+        session.push(30)

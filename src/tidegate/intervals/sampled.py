@@ -10,7 +10,7 @@ from tidegate.intervals.fold import State
 from tidegate.intervals.held import Held
 from tidegate.intervals.kernels import COUNT, GAPS, WALK
 from tidegate.noise.law import AnyLaw
-from tidegate.releases import Releases, Status, Values
+from tidegate.releases import Radii, Releases, Status, Values
 
 # rows of the state after those of a walk; then come the first answers of the steps of the open period
 CORRECTED = WALK  # Σ over periods of the mean squared difference of first answers and final values
@@ -35,15 +35,25 @@ class Sampled(Held):
         Whether final values are fitted to sums.
     apart
         Whether leaves have sampling times of their own, except for the first and the last step of a period.
+    own
+        Whether final values follow a curve of one's own: how far it is off is not known, so their intervals are infinite.
     """
 
     some_columns = False  # a node of which some leaves are sampled is not
 
     def __init__(
-        self, columns: int, law: AnyLaw, released: AnyLaw | None, window: int, *, fitted: bool, apart: bool
+        self,
+        columns: int,
+        law: AnyLaw,
+        released: AnyLaw | None,
+        window: int,
+        *,
+        fitted: bool,
+        apart: bool,
+        own: bool = False,
     ) -> None:
         super().__init__(columns, law, released, ANSWERS + window)
-        self._w, self._fitted, self._apart = window, fitted, apart
+        self._w, self._fitted, self._apart, self._own = window, fitted, apart, own
 
     def learn(self, state: State, releases: Releases) -> State:
         """Go through the samples, and compare final values with first answers."""
@@ -91,6 +101,12 @@ class Sampled(Held):
         least = np.hypot(noise, np.sqrt(moved) * NormalDist().inv_cdf(0.5 + confidence / 2))
         fresh = np.equal(releases.status, Status.FRESH)[:, np.newaxis]
         return np.where(fresh | ~np.isfinite(walked), walked, np.fmax(walked, least))
+
+    def revised(self, state: State, revised: Releases) -> Radii | None:
+        """Final values lie between samples on both sides; nothing is known of curves of one's own."""
+        if self._own:
+            return Radii(lambda confidence: np.full(revised.values.shape, np.inf))
+        return super().revised(state, revised)
 
     def gaps(self, state: State, revised: Releases) -> Values:
         """Steps to a sample; where curves were fitted to sums, at least half of what samples are apart."""

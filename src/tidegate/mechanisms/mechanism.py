@@ -368,12 +368,13 @@ def mean_over_steps(error_of: Callable[[int], float], first: int, last: int) -> 
 
 
 def describe_value(value: Any) -> Any:
-    """A configuration value as JSON: fractions as strings, tuples as lists, anything else by its own words."""
+    """A configuration value as JSON: by its own words, if it has some; fractions as strings, tuples as lists."""
+    if callable(describe := getattr(value, "describe", None)):
+        return describe()
     if isinstance(value, Fraction):
         return show(value)
     if isinstance(value, list | tuple):
         return [describe_value(item) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    describe = getattr(value, "describe", None)
-    return describe() if callable(describe) else repr(value)
+    return repr(value)

@@ -251,7 +251,7 @@ class ToPS(LearnedClip):
 
     def public(self, state: Any, first: int, count: int) -> Charges:
         """Every step costs the same, for at most `horizon` of them."""
-        refuse_beyond(self.length, int(state.numbers[PUSHED]), count, "ClippedAverage")
+        refuse_beyond(self.length, int(state.numbers[PUSHED]), count, "HybridTree")
         return super().public(state, first, count)
 
     def advance(self, state: Any, rows: Matrix, first: int, noise: Draws) -> Output:

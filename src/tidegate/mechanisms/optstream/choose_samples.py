@@ -63,7 +63,7 @@ class Prediction:
     """The predicted error of an OptStream with public sample times."""
 
     def __init__(self, mechanism: OptStream) -> None:
-        if mechanism.adaptive:
+        if mechanism.chooses:
             raise InvalidParameter(
                 "adaptive",
                 True,

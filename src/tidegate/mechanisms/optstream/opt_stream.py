@@ -219,8 +219,8 @@ class OptStream(Periodic, SharingMechanism):
         The positions (1 … w) of the samples, the last of which is w; equally spaced by default. Public.
     adaptive
         Choose the samples by the L1 score with the sparse vector, instead of `times`: a sample where the line
-        from the last one strays from the stream. Needs k ≥ 2. Or a sampler of your own, which sees releases only:
-        `tidegate.mechanisms.optstream.sampling_times.SampleTimes`.
+        from the last one strays from the stream. Needs k ≥ 2. Or a sampler of your own, which sees releases only and is
+        tried out at once: `tidegate.mechanisms.optstream.sampling_times.SampleTimes`.
     threshold
         For adaptive samples: the score θ at which a sample is due, by default w/k times the noise scale of a sample.
         Public.
@@ -231,7 +231,8 @@ class OptStream(Periodic, SharingMechanism):
         How sampling, samples and features share the budget, as relative weights; parts that are off get nothing.
     reconstruction
         "line" between samples, or "curve": cubic pieces, better for smooth streams and little noise. Or one of your own:
-        `tidegate.mechanisms.optstream.reconstruction.Curve`.
+        `tidegate.mechanisms.optstream.reconstruction.Curve`. Final values have no finite intervals then: how far such a
+        curve is off is not known.
     weights
         "variance": every measurement weighs one over its variance. "size": 1 over the number of parts of its feature,
         as printed. Or numbers: the weight of a step of the curve, then one for each feature, of its parts.
@@ -306,16 +307,17 @@ class OptStream(Periodic, SharingMechanism):
     def validate(self) -> None:
         """Check the samples, the features and how the budget is split."""
         put, w = object.__setattr__, self.window
-        if self.adaptive and self.times is not None:
+        self._check_own()
+        if self.chooses and self.times is not None:
             raise InvalidParameter("times", "given", "absent where adaptive=True", "leave one of them out")
         if self.times is not None:
             put(self, "times", read_times(self.times, w))
             if self.samples not in (None, len(self.sample_times)):
                 raise InvalidParameter("samples", self.samples, "the number of times", "leave it out")
         k = self.samples or (
-            len(self.times) if self.times is not None else max(2 if self.adaptive else 1, w // 4)
+            len(self.times) if self.times is not None else max(2 if self.chooses else 1, w // 4)
         )
-        least = 2 if self.adaptive else 1
+        least = 2 if self.chooses else 1
         put(self, "samples", whole("samples", k if self.samples is None else self.samples, least, w))
         put(self, "weights", self._read_weights())
         put(self, "features", read_features(self.features, w))
@@ -333,9 +335,8 @@ class OptStream(Periodic, SharingMechanism):
         if self.threshold is not None:
             put(self, "threshold", exact("threshold", self.threshold))
         one_of("causal", self.causal, tuple(CAUSAL))
-        if isinstance(self.reconstruction, str):
-            one_of("reconstruction", self.reconstruction, CURVES)
-        self._check_own()
+        if self._plans:
+            self._sampler().plan(0, None)  # before there is a stream that it could halt
         remedy = "raise epsilon, choose a coarser grid or simpler weights in split"
         self.refuse_wide_noise(max(*self._noise_scales(), self.units), remedy=remedy)
 
@@ -358,20 +359,21 @@ class OptStream(Periodic, SharingMechanism):
 
     def _check_own(self) -> None:
         """A sampler, a reconstruction and weights of one's own: what they need; hierarchies have the built-in ones."""
-        if self.forest is not None:
-            for name in ("adaptive", "reconstruction", "weights"):
-                if not isinstance(getattr(self, name), bool | str):
-                    raise InvalidParameter(name, "your own", "built in for a hierarchy", "use OptStream")
-        for name, value, method, built_in in (
-            ("adaptive", self.adaptive, "times", bool),
-            ("reconstruction", self.reconstruction, "curve", str),
+        own_weights = not isinstance(self.weights, str)
+        for name, value, own, method in (
+            ("adaptive", self.adaptive, self._plans, "times"),
+            ("reconstruction", self.reconstruction, self._draws, "curve"),
+            ("weights", self.weights, own_weights, None),
         ):
-            if isinstance(value, built_in):
-                continue
-            if not all(callable(getattr(value, each, None)) for each in (method, "describe")):
+            if own and self.forest is not None:
+                raise InvalidParameter(name, "your own", "built in for a hierarchy", "use OptStream")
+            methods = (method, "describe") if own and method else ()
+            if not all(callable(getattr(value, each, None)) for each in methods):
                 raise InvalidParameter(
                     name, repr(value), f"an object with the methods {method} and describe", "write both"
                 )
+        if not self._draws:
+            one_of("reconstruction", self.reconstruction, CURVES)
 
     def _noise_scales(self) -> Iterator[float]:
         """The widest noise of every kind, and the threshold."""
@@ -393,7 +395,7 @@ class OptStream(Periodic, SharingMechanism):
     @property
     def sample_times(self) -> tuple[int, ...]:
         """The positions of the samples; none where they depend on the data."""
-        if self.adaptive:
+        if self.chooses:
             return ()
         return equally_spaced(self.window, self.sample_count) if self.times is None else tuple(self.times)
 
@@ -415,7 +417,7 @@ class OptStream(Periodic, SharingMechanism):
     @property
     def columns_apart(self) -> bool:
         """Whether columns have nothing in common but their noise: not where they are sampled by a common decision."""
-        return not self.adaptive
+        return not self.chooses
 
     @property
     def columns_independent(self) -> bool:
@@ -426,6 +428,23 @@ class OptStream(Periodic, SharingMechanism):
     def independent_period(self) -> int:
         """With adaptive samples the first step of a period is one: nothing of the period before is held."""
         return self.window if self.by_scores and self.causal == "hold" else 0
+
+    # what is plugged in: decided by identity, since an object may change its truth value, length and equality
+
+    @property
+    def chooses(self) -> bool:
+        """Whether periods choose their samples, by scores or by a sampler of one's own."""
+        return self.adaptive is not False
+
+    @property
+    def _plans(self) -> bool:
+        """Whether a sampler of one's own chooses."""
+        return self.chooses and not self.by_scores
+
+    @property
+    def _draws(self) -> bool:
+        """Whether a reconstruction of one's own draws the curve."""
+        return type(self.reconstruction) is not str
 
     @property
     def by_scores(self) -> bool:
@@ -472,7 +491,7 @@ class OptStream(Periodic, SharingMechanism):
             fits = self.sample_count * columns <= LONGEST_GROUP
             return [cube_choice((self.sample_count,), 2, columns)] if fits else []
 
-        return a_period if self.adaptive else None
+        return a_period if self.chooses else None
 
     @cached_property
     def period(self) -> PeriodBudget:
@@ -488,7 +507,7 @@ class OptStream(Periodic, SharingMechanism):
             samples,
             features if self.features else Fraction(0),
         )
-        return PeriodBudget(self.window, self.sample_count, weights, bool(self.adaptive), self.leaf_share)
+        return PeriodBudget(self.window, self.sample_count, weights, self.chooses, self.leaf_share)
 
     @property
     def leaf_share(self) -> Fraction:
@@ -597,19 +616,15 @@ class OptStream(Periodic, SharingMechanism):
             np.zeros(2, dtype=np.int64),
             np.zeros(w, dtype=np.bool_),
             np.zeros((w if CAUSAL[self.causal] == LAST_PERIOD or self._plans else 0, d)),
-            self._sampler() if self.adaptive else (),
+            self._sampler() if self.chooses else (),
             () if self.shared is None else self.shared.start(),
         )
 
-    @property
-    def _plans(self) -> bool:
-        """Whether a sampler of one's own chooses."""
-        return not isinstance(self.adaptive, bool)
-
     def _sampler(self) -> Any:
-        if isinstance(self.adaptive, bool):
-            return Sampler(self, self.columns)
-        return PlannedTimes(self.adaptive, self.window, self.sample_count)
+        if self._plans:
+            own: Any = self.adaptive
+            return PlannedTimes(own, self.window, self.sample_count)
+        return Sampler(self, self.columns)
 
     @cached_property
     def period_charges(self) -> tuple[int, Integers]:
@@ -619,7 +634,7 @@ class OptStream(Periodic, SharingMechanism):
     def public(self, state: State, first: int, count: int) -> Charges:
         """Steps and periods cost the same, whatever the data are."""
         charges = self.charged(first, count, *self.period_charges)
-        if self.adaptive and self._torn(state, first):
+        if self.chooses and self._torn(state, first):
             charges.units[: self.window - (first - 1) % self.window] = 0  # nothing is measured any more
         return charges
 
@@ -644,6 +659,9 @@ class OptStream(Periodic, SharingMechanism):
             elif self._torn(state, steps.first):
                 self._tear(state, period)
             spans.append(self._release(state, steps, source))
+            paid = self.period_charges[0] or len(spans[-1])
+            if not paid and steps.chosen[charges.units[part] == 0].any():
+                raise RuntimeError("a step was measured that is not charged: the stream ends here.")
             state.numbers[LAST] = first + part.stop - 1
             if position + len(steps.rows) == w:
                 finals += self._close(state, w)
@@ -677,9 +695,9 @@ class OptStream(Periodic, SharingMechanism):
         if self._plans:
             before = state.curve * float(Fraction(self.grid)) if numbers[HAS_CURVE] else None
             state.sampler.plan(period, before)
-        elif self.adaptive:
+        elif self.chooses:
             state.sampler.chooser.begin(source, period)
-        if self.adaptive and self.shared is not None:  # a radius of its own
+        if self.chooses and self.shared is not None:  # a radius of its own
             self.shared.renew(state.law)
 
     def _tear(self, state: State, period: int) -> None:
@@ -688,7 +706,7 @@ class OptStream(Periodic, SharingMechanism):
         if (numbers[LAST] - 1) // self.window != period:  # none of this period's samples was seen
             numbers[COUNT], state.sampled[:] = 0, False
         numbers[TORN], state.sums[:] = 1, 0
-        if self.adaptive:
+        if self.chooses:
             state.sampler.forget()
 
     def _release(self, state: State, steps: Steps, source: Source) -> Integers:
@@ -725,7 +743,7 @@ class OptStream(Periodic, SharingMechanism):
         """1. Choose the samples: at public times, as planned, or where the line from the last one strays."""
         position = (steps.first - 1) % self.window
         end = position + len(steps.rows)
-        if not self.adaptive:
+        if not self.chooses:
             steps.chosen[:] = self._is_sample[position:end]
         elif self._plans:
             steps.chosen[:] = state.sampler.chosen[position:end]
@@ -750,7 +768,7 @@ class OptStream(Periodic, SharingMechanism):
         if self.shared is None:
             shape = (len(at), self.measured_columns)
             drawn = laplace(source, "samples", number, self.sample_scales, shape)
-        elif self.adaptive:  # the period has paid
+        elif self.chooses:  # the period has paid
             drawn, _ = self.shared.measure(state.law, source, "samples", number, steps.first + at)
         else:
             begin = int(numbers[DRAWN])
@@ -771,11 +789,10 @@ class OptStream(Periodic, SharingMechanism):
         before = state.before if state.numbers[BEGAN] or not count else points[0]
         known, times = np.concatenate([before[np.newaxis], points]), state.times[:count]
         curve, variances, precisions = self.weights_at(tuple(times.tolist()), length)
-        if not isinstance(self.reconstruction, str):  # its curve, as points at all steps
+        if self._draws:  # its curve, as points at all steps
             unit = float(Fraction(self.grid))
-            drawn = np.asarray(
-                self.reconstruction.curve(times.copy(), known * unit, length), dtype=np.float64
-            )
+            own: Any = self.reconstruction
+            drawn = np.asarray(own.curve(times.copy(), known * unit, length), dtype=np.float64)
             if drawn.shape != (length, self.columns) or not np.isfinite(drawn).all():
                 raise InvalidParameter(
                     "reconstruction",
@@ -812,7 +829,7 @@ class OptStream(Periodic, SharingMechanism):
         """The curve through samples at given times, the variances of its steps, and the precisions of the sums."""
 
         def found(times: tuple[int, ...], length: int) -> tuple[Reconstruction, Floats, Floats]:
-            kind = self.reconstruction if isinstance(self.reconstruction, str) else "line"
+            kind = "line" if self._draws else str(self.reconstruction)
             curve = Reconstruction.through(np.array(times, dtype=np.int64), length, kind)
             tree = self.tree.until(length)
             if not isinstance(self.weights, str):
@@ -874,7 +891,13 @@ class OptStream(Periodic, SharingMechanism):
         """A walk since the last sample or between two, and what final values have corrected."""
         law = replace(self.measured_law, rounded=self.rounded_by)
         return Sampled(
-            self.outputs, law, self.law, self.window, fitted=bool(self.features), apart=self.samples_apart
+            self.outputs,
+            law,
+            self.law,
+            self.window,
+            fitted=bool(self.features),
+            apart=self.samples_apart,
+            own=self._draws,
         )
 
     # how many samples, and where ----------------------------------------------------------------------------------

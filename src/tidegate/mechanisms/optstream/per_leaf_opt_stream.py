@@ -94,7 +94,7 @@ class PerLeafOptStream(HierarchicalOptStream):
 
     def validate(self) -> None:
         """Check the parameters; units that move are refused, and features that are not nested."""
-        if not self.adaptive:
+        if self.adaptive is False:
             raise InvalidParameter(
                 "adaptive", False, "True: leaves choose their own samples", "use HierarchicalOptStream"
             )

@@ -18,6 +18,7 @@ class Curve(Protocol):
     """A reconstruction of one's own, for ``OptStream(reconstruction=…)``: post-processing of noisy samples.
 
     It may use public data and what it is given, which is noisy: its answer costs no budget. It must never see the stream.
+    Final values have no finite intervals: what a curve of one's own misses is not known.
     """
 
     def curve(self, times: Integers, points: Floats, length: int) -> Floats:

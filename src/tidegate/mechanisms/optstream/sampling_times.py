@@ -24,7 +24,9 @@ class SampleTimes(Protocol):
     """A sampler of one's own, for ``OptStream(adaptive=…)``: it chooses the samples of each period before it begins.
 
     It may use public data and what it is given: earlier releases. It must never see the stream, for what it chooses is
-    public, and its choice is not charged. It must be deterministic. Windows that straddle two periods are paid for.
+    public, and its choice is not charged. It must be deterministic and keep nothing from one call for the next, since
+    calls may be repeated: the one for the first period is made when the mechanism is, too. Windows that straddle two
+    periods are paid for.
     """
 
     def times(self, period: int, before: npt.NDArray[np.float64] | None) -> Sequence[int]:
@@ -66,16 +68,20 @@ class PlannedTimes:
 
     def plan(self, period: int, before: npt.NDArray[np.float64] | None) -> None:
         """Ask the sampler. A wrong answer is an error, which halts the stream: no budget was made for it."""
-        times = read_times(self.sampler.times(period, before), self.window)
-        if len(times) != self.samples or times[0] != 1:
-            raise InvalidParameter(
-                "adaptive",
-                list(times),
-                f"{self.samples} positions from 1 to {self.window}, both among them",
-                "correct the sampler",
-            )
+        answer = self.sampler.times(period, before)
+        try:
+            times = read_times(answer, self.window)
+        except (InvalidParameter, TypeError):
+            times = ()
         self.chosen[:] = False
         self.chosen[np.array(times, dtype=np.int64) - 1] = True
+        if self.chosen.sum() != self.samples or not self.chosen[[0, -1]].all():
+            raise InvalidParameter(
+                "times",
+                answer,
+                f"{self.samples} whole numbers from 1 to {self.window}, both among them, in ascending order",
+                "correct the sampler, or samples",
+            )
 
     def forget(self) -> None:
         """Nothing is chosen until the next period."""
