@@ -590,7 +590,7 @@ def test_edited_logs_are_noticed(postgres: Postgres) -> None:  # noqa: F811
     for edit, why in edits.items():
         log = PostgresLog(postgres.new_stream())
         Session(mechanisms()["laplace"], log).push(ROWS[0])
-        log._group.write(edit, (log._id,))
+        log._group.write(edit, (log.number,))
         with pytest.raises(LogDamaged, match=why):
             Session(mechanisms()["laplace"], log)
 
@@ -607,10 +607,10 @@ def test_sizes_are_those_of_shapes(postgres: Postgres) -> None:  # noqa: F811
         found = log._group.read(
             "SELECT pg_column_size(charges)::bigint, pg_column_size(releases)::bigint FROM tidegate.commits "
             "WHERE log = %s AND number > 0 ORDER BY number",
-            (log._id,),
+            (log.number,),
         )
         secret = log._group.read(
-            "SELECT pg_column_size(secret)::bigint FROM tidegate.logs WHERE id = %s", (log._id,)
+            "SELECT pg_column_size(secret)::bigint FROM tidegate.logs WHERE id = %s", (log.number,)
         )
         sizes.append((found, secret))
     assert sizes[0] == sizes[1]
@@ -667,7 +667,7 @@ def test_many_requests_are_one_statement(postgres: Postgres) -> None:  # noqa: F
         assert loaded is not None
         made = commit.Commit(1, commit.PUSHED, 1, 1, commit.Written(b"c", b"r"), b"position", Standing(0, []))
         requests.append(log.request(loaded.row.head, made))
-    requests[1].expected = bytes(32)
+    requests[1].given = (requests[1].given[0], bytes(32), *requests[1].given[2:])
     requests[2].row = requests[2].row._replace(number=0)  # is there already: the server refuses the row
     group.append_many(requests)
     assert [type(request.error).__name__ for request in requests] == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from tidegate.ingest import blocks as blocks_module
 from tidegate.pipeline import open_pipeline
 from tidegate.pipeline.amend import Planned, amend, plan
 from tidegate.pipeline.backup import verify_log
-from tidegate.pipeline.logs import rows_of
+from tidegate.pipeline.logs import open_log, rows_of
+from tidegate.pipeline.side_tables import SideTables
 
 
 @pytest.fixture(autouse=True)
@@ -82,3 +84,31 @@ def test_a_stream_at_its_last_step_is_not_amended(tmp_path: Path) -> None:
     assert plan(settings(tmp_path, shop(tmp_path), change, ("count = 40", "count = 80"))).begun == {
         "revenue": 46
     }
+
+
+def test_a_refused_amendment_removes_nothing(tmp_path: Path) -> None:
+    """Rows of open steps go after its commit; one that was interrupted there is finished at the next start."""
+    log, moved = tmp_path / "tidegate.ledger", tmp_path / "moved.ledger"
+    change, kept = ('clip = ["0", "20"]', 'clip = ["0", "10"]'), [(21, b"row")]
+
+    def tables(path: Path) -> SideTables:
+        return SideTables(opened.enter_context(closing(open_log(str(path)))), str(path))
+
+    release(settings(tmp_path, shop(tmp_path)), blocks=4)
+    with ExitStack() as opened, closing(tables(log)) as found:
+        found.replace_all(kept)
+    moved.write_bytes(log.read_bytes())
+    with pytest.raises(LogMismatch, match="copy"):
+        amend(settings(tmp_path, shop(tmp_path), change, ("[protect]", '[protect]\nledger = "moved.ledger"')))
+    for path in (log, moved):
+        with ExitStack() as opened, closing(tables(path)) as found:
+            assert list(found.entries()) == kept
+            assert found.note("amending") is None
+    amend(settings(tmp_path, shop(tmp_path), change))
+    with ExitStack() as opened, closing(tables(log)) as found:
+        assert list(found.entries()) == []
+        found.replace_all(kept)
+        found.mark_for_removal(bytes(32))  # as if it had been killed behind its commit
+    release(settings(tmp_path, shop(tmp_path), change), blocks=1)
+    with ExitStack() as opened, closing(tables(log)) as found:
+        assert list(found.entries()) == []

@@ -129,3 +129,28 @@ def test_an_overtaken_worker_writes_nothing_beside_the_log(
             stopped.close()
     with open_pipeline(there, sink=False) as new:
         assert new.step > step
+
+
+def test_who_opens_a_stream_takes_it_over(tmp_path: Path, postgres: Any) -> None:
+    """At once, before it has committed anything: the other one commits no more, and writes nothing beside the log."""
+    url = postgres.new_stream()
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+    queries, there = (
+        settings(folder, readings(folder), ("[protect]", f'[protect]\nledger = "{url}"'))
+        for folder in (tmp_path / "here", tmp_path / "there")
+    )
+    release(queries, blocks=2)
+    with open_pipeline(queries, sink=False) as old:
+        (name,) = old.readers
+        old.side_tables.put_occurrences(name, 50, [(50, b"record")])
+        intake = queries.open(old.position)
+        block = next(iter(intake))
+        with open_pipeline(there, sink=False) as new:
+            with pytest.raises(Fenced):
+                old.side_tables.put_occurrences(name, 50, [])
+            with pytest.raises(Fenced):
+                old.process(old.editions[0], (block,))
+            assert new.step == old.step
+        intake.close()
+    assert release(there, blocks=1).step > old.step

@@ -86,6 +86,9 @@ class Log(ABC):
     def forget_releases(self, number: int) -> None:
         """Drop the releases of all commits before a number: every sink has confirmed them."""
 
+    def take_over(self) -> None:  # noqa: B027  a file is locked by whoever drives its stream
+        """Refuse the commits of whoever has opened the log before."""
+
     def close(self) -> None:  # noqa: B027  nothing to close in memory
         """Let go of files and connections."""
 

@@ -28,6 +28,7 @@ from tidegate.core.errors import Fenced, LogDamaged, LogMismatch, SessionClosed
 from tidegate.core.log import FENCED, Head, Loaded, Log
 from tidegate.core.turns import REENTERED, Turns
 from tidegate.errors import InvalidParameter, MissingPart, TidegateError, port_of
+from tidegate.noise.entropy import fresh_bytes
 from tidegate.servers.postgres import SCHEMES, ServerAway, ServerRefuses, Watchdog
 
 ANSWER = 30.0  # seconds that a server may take for one statement, all of which are short
@@ -39,7 +40,7 @@ TABLES = f"""
 CREATE SCHEMA IF NOT EXISTS tidegate;
 CREATE TABLE tidegate.logs (
     id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name TEXT NOT NULL UNIQUE, head BYTEA NOT NULL,
-    number BIGINT NOT NULL, place TEXT, secret BYTEA
+    number BIGINT NOT NULL, place TEXT, secret BYTEA, driver BYTEA
 ) WITH (fillfactor = 50);
 CREATE TABLE tidegate.commits (
     log BIGINT NOT NULL, number BIGINT NOT NULL, kind BIGINT NOT NULL, first BIGINT NOT NULL, last BIGINT NOT NULL,
@@ -57,22 +58,26 @@ PLACE = (
     "SELECT (SELECT oid FROM pg_database WHERE datname = current_database())::text, "
     "'tidegate.logs'::regclass::oid::text, has_function_privilege('pg_control_system()', 'execute')"
 )
+DRIVER = "SELECT 1 FROM pg_attribute WHERE attrelid = 'tidegate.logs'::regclass AND attname = 'driver'"
 # of the server's write-ahead log: another one begins where a replica takes over, and after a recovery to an earlier time
 TIMELINE = "left(pg_walfile_name(pg_current_wal_lsn()), 8)"
 ONE = """
 WITH swapped AS (
-    UPDATE tidegate.logs SET head = %b, number = %s, place = %s, secret = %b WHERE id = %s AND head = %b RETURNING id
+    UPDATE tidegate.logs SET head = %b, number = %s, place = %s, secret = %b WHERE id = %s AND head = %b
+        AND driver IS NOT DISTINCT FROM %b::bytea RETURNING id
 )
 INSERT INTO tidegate.commits SELECT id, %s, %s, %s, %s, %b, %b, %b, %b, %b FROM swapped RETURNING log
 """
 MANY = """
 WITH given AS (
-    SELECT * FROM unnest(%s::bigint[], %b::bytea[], %s::text[], %b::bytea[], %s::bigint[], %s::bigint[], %s::bigint[],
-        %s::bigint[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[])
-    AS g (id, expected, place, secret, number, kind, first, last, charges, releases, releases_digest, secret_digest, head)
+    SELECT * FROM unnest(%s::bigint[], %b::bytea[], %b::bytea[], %s::text[], %b::bytea[], %s::bigint[], %s::bigint[],
+        %s::bigint[], %s::bigint[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bytea[])
+    AS g (id, expected, driver, place, secret, number, kind, first, last, charges, releases, releases_digest,
+        secret_digest, head)
 ), swapped AS (
     UPDATE tidegate.logs AS l SET head = g.head, number = g.number, place = g.place, secret = g.secret
-    FROM given AS g WHERE l.id = g.id AND l.head = g.expected RETURNING l.id
+    FROM given AS g WHERE l.id = g.id AND l.head = g.expected
+        AND l.driver IS NOT DISTINCT FROM g.driver RETURNING l.id
 )
 INSERT INTO tidegate.commits
 SELECT id, number, kind, first, last, charges, releases, releases_digest, secret_digest, head
@@ -218,10 +223,10 @@ class Connection:
 class Request:
     """One commit that waits to be written."""
 
-    __slots__ = ("done", "error", "expected", "log", "place", "row", "secret", "woken")
+    __slots__ = ("done", "error", "given", "log", "row", "woken")
 
-    def __init__(self, log: int, place: str, expected: bytes, row: Row, secret: bytes) -> None:
-        self.log, self.place, self.expected, self.row, self.secret = log, place, expected, row, secret
+    def __init__(self, log: PostgresLog, place: str, expected: bytes, row: Row, secret: bytes) -> None:
+        self.log, self.row, self.given = log.number, row, (log.number, expected, log.driver, place, secret)
         self.done = False
         self.error: TidegateError | None = None
         self.woken = Event()
@@ -267,6 +272,8 @@ class Group:
             )
         if ask("SELECT to_regclass('tidegate.logs')::text")[0][0] is None:
             self._writer.run(TABLES)
+        if not ask(DRIVER):  # tables of an earlier version
+            self._writer.all("ALTER TABLE tidegate.logs ADD COLUMN IF NOT EXISTS driver BYTEA")
         if ask("SELECT obj_description('tidegate.logs'::regclass)")[0][0] != VERSION:
             raise LogMismatch(
                 f"the schema tidegate at {where} has no logs of version 1; use another database."
@@ -361,14 +368,11 @@ class Group:
     def _send(self, requests: Sequence[Request]) -> None:
         if len(requests) == 1:
             (one,) = requests
-            number, *rest, head = one.row
-            values = [head, number, one.place, one.secret, one.log, one.expected, number, *rest, head]
+            (number, *rest, head), (log, expected, driver, place, secret) = one.row, one.given
+            values = [head, number, place, secret, log, expected, driver, number, *rest, head]
             found = self._writer.all(ONE, values)
         else:
-            columns = zip(
-                *((each.log, each.expected, each.place, each.secret, *each.row) for each in requests),
-                strict=True,
-            )
+            columns = zip(*((*each.given, *each.row) for each in requests), strict=True)
             found = self._writer.all(MANY, [list(column) for column in columns])
         written = {log for (log,) in found}
         for request in requests:
@@ -401,25 +405,33 @@ class PostgresLog(Log):
         self._group = group or Group(url)
         self.shown = f"{self._group.address.shown}#{self.name}"
         try:
-            self._id = self._group.make(self.name)
+            self.number = self._group.make(self.name)
         except BaseException:
             self.close()
             raise
         self._place = ""  # known when the last commit is read
+        self.driver: bytes | None = None  # who drives its stream: known when the last commit is read
+        self._drives = False
+
+    def take_over(self) -> None:
+        """Refuse whoever has opened the log before."""
+        self.driver, self._drives = fresh_bytes(16), True
+        self._group.write("UPDATE tidegate.logs SET driver = %b WHERE id = %s", (self.driver, self.number))
 
     def load(self) -> Loaded | None:
         """The last commit."""
         self._turns.check_process()
         found = self._group.read(
-            f"SELECT {TIMELINE}, l.head, l.number, place, secret, {COLUMNS} FROM tidegate.logs AS l "
+            f"SELECT {TIMELINE}, driver, l.head, l.number, place, secret, {COLUMNS} FROM tidegate.logs AS l "
             "LEFT JOIN tidegate.commits AS c ON c.log = l.id "
             "AND c.number = (SELECT max(number) FROM tidegate.commits WHERE log = l.id) WHERE l.id = %s",
-            (self._id,),
+            (self.number,),
         )
         if len(found) != 1:
             raise LogDamaged(f"the log {self.shown} has no head; restore a backup.")
-        timeline, head, number, place, secret, *columns = found[0]
-        self._place = f"{self._group.place}.{self._id}.{timeline}"
+        timeline, driver, head, number, place, secret, *columns = found[0]
+        self.driver = self.driver if self._drives else driver
+        self._place = f"{self._group.place}.{self.number}.{timeline}"
         if head == NO_HEAD and number < 0 and columns[0] is None:
             return None
         row = Row(*columns)
@@ -437,13 +449,13 @@ class PostgresLog(Log):
     def request(self, expected: Head, commit: Commit) -> Request:
         """A commit for `Group.append_many`."""
         head = self.hashed(expected)
-        return Request(self._id, self._place, head, *row_and_secret(head, commit))
+        return Request(self, self._place, head, *row_and_secret(head, commit))
 
     def rows(self, number: int = 0) -> Iterator[Row]:
         """All rows from a number on, a block at a time."""
         condition = "WHERE log = %s AND number >= %s ORDER BY number"
         query = f"SELECT {COLUMNS} FROM tidegate.commits AS c {condition} LIMIT {BLOCK}"
-        while block := self._group.read(query, (self._id, number)):
+        while block := self._group.read(query, (self.number, number)):
             yield from map(Row._make, block)
             number = block[-1][0] + 1
 
@@ -451,20 +463,20 @@ class PostgresLog(Log):
         """The rows of commits that end at or after a step."""
         found = self._group.read(
             "SELECT number FROM tidegate.commits WHERE log = %s AND last >= %s ORDER BY last, number LIMIT 1",
-            (self._id, step),
+            (self.number, step),
         )
         return self.rows(found[0][0]) if found else iter(())
 
     def has_head(self, head: bytes) -> bool:
         """Whether a commit has this head."""
         query = "SELECT 1 FROM tidegate.commits WHERE head = %b AND log = %s"
-        return bool(self._group.read(query, (head, self._id)))
+        return bool(self._group.read(query, (head, self.number)))
 
     def forget_releases(self, number: int) -> None:
         """Drop releases before a number."""
         self._group.write(
             "UPDATE tidegate.commits SET releases = NULL WHERE log = %s AND number < %s AND releases IS NOT NULL",
-            (self._id, number),
+            (self.number, number),
         )
 
     def close(self) -> None:

@@ -7,14 +7,13 @@ change: another step or another unit would make a window mean something else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, NamedTuple
 
 from tidegate.config import Queries
 from tidegate.core.commit import FINISHED, HALTED, PUSHED, checked
 from tidegate.core.errors import LogMismatch
-from tidegate.core.log import Log
 from tidegate.core.mechanism import Mechanism
 from tidegate.core.scope import Book, part_of
 from tidegate.core.session import Session, charges_of, plan_amendment
@@ -84,35 +83,37 @@ def amend(queries: Queries) -> Planned:
     lock = lock_of(queries)
     try:
         found = plan(queries)
+        about = about_of(queries)
         with closing(open_log(queries.ledger)) as log:
-            about, drops = about_of(queries), _reads_otherwise(queries)
-            # before, so that none is there whatever happens; and after, when a running worker stores no more
-            if drops:
-                _drop_spooled(queries, log)
-            session = Session(_mechanisms(queries), log, shares=queries.shares, about=about, amend=True)
-            with closing(session):
-                if drops:
-                    _drop_spooled(queries, log, lambda: session.head)
+            log.take_over()
+            before = log.load()
+            assert before is not None  # `plan` has read it
+            with closing(SideTables(log, queries.ledger)) as tables:
+                if _reads_otherwise(queries):
+                    tables.mark_for_removal(before.row.head)
+                try:
+                    session = Session(
+                        _mechanisms(queries), log, shares=queries.shares, about=about, amend=True
+                    )
+                except BaseException:
+                    tables.remove_marked(before.row.head, refused=True)
+                    raise
+                with closing(session):
+                    tables.remove_marked(session.head)
     finally:
         lock.release()
     return found
 
 
 def _reads_otherwise(queries: Queries) -> bool:
-    """Whether some query will count other records than before."""
+    """Whether some query will count other records than before: then stored rows of open steps are not its own.
+
+    A row that another query took for its own could count more than one may. So all of them go, whatever they are.
+    """
     with LogReader(queries.ledger) as reader:
         book = reader.books()[-1][1]
     before = {name: _reads(query["about"]) for name, query in book.description["queries"].items()}
     return before != {name: _reads(about) for name, about in about_of(queries).items()}
-
-
-def _drop_spooled(queries: Queries, log: Log, head: Callable[[], bytes] | None = None) -> None:
-    """Remove the stored rows of open steps, which are as the queries of before have read them.
-
-    A row that another query took for its own could count more than one may. So all of them go, whatever they are.
-    """
-    with closing(SideTables(log, queries.ledger, head)) as side_tables:
-        side_tables.replace_all(())
 
 
 def _reads(about: Any) -> Any:

@@ -133,6 +133,7 @@ class Pipeline:
                 if isinstance(each, Discover)
             }
             self.side_tables.remove_ended_queries(self._epochs)
+            self.side_tables.remove_marked(self.session.head)
             self.reading = Reading(
                 self.parts, self.mechanisms, self.session.scopes, self.side_tables, self.archives
             )
@@ -668,6 +669,7 @@ def open_pipeline(
         raise
     made, pipeline = log.load() is None, None
     try:
+        log.take_over()
         pipeline = Pipeline(queries, log, observers, lock)
         now, first = (clock or time.time)(), queries.first
         if follow:
@@ -729,6 +731,7 @@ def prune(queries: Queries, folder: Path, *, keep: int | None = None) -> Path | 
         locked.callback(lock_of(queries).release)
         log = open_log(queries.ledger)
         locked.callback(log.close)
+        log.take_over()
         with Pipeline(queries, log) as pipeline:
             pipeline.open_sinks(follow=queries.first.source.follow)
             pipeline.checkpoint()

@@ -9,9 +9,8 @@
 - Rows of open steps that their source cannot repeat: written before a broker may forget them. Rows of steps that were
   committed are ignored, so they need not vanish in the same transaction.
 
-In PostgreSQL, whoever writes here first compares the log's head, and locks its row until the transaction ends: a worker
-that was overtaken is refused, and changes nothing. If two workers have the same head, what the later one writes replaces
-what the earlier one wrote.
+In PostgreSQL, whoever writes here first compares the log's head and its driver, and locks their row until the transaction
+ends. So a worker is refused, and changes nothing, as soon as another one has taken over the stream (`Log.take_over`).
 
 Rows of the tables in `CHECKED` have a checksum over table, key and values. It is compared at every read, and a damaged
 row is refused.
@@ -40,6 +39,7 @@ from tidegate.ingest.sources.source import Arrivals
 from tidegate.pipeline.logs import LogReader, told
 from tidegate.pipeline.numbered_releases import Mask, State
 
+AMENDING = "amending"
 PRIVATE = ("spooled", "arrivals", "occurrences")  # tables with records, which a backup without secrets lacks
 TABLES = """
 CREATE TABLE IF NOT EXISTS {notes} (
@@ -93,7 +93,7 @@ POSTGRES_WORDS = {
 # of a worker that is stopped in the middle the server ends the transaction, so that others may commit
 HOLD_HEAD = (
     "SELECT set_config('idle_in_transaction_session_timeout', '10s', true) FROM tidegate.logs "
-    "WHERE id = ? AND head = ? FOR SHARE"
+    "WHERE id = ? AND head = ? AND driver IS NOT DISTINCT FROM ? FOR SHARE"
 )
 
 
@@ -235,9 +235,8 @@ class SideTables:
         self, log: Log | LogReader, location: str = "", head: Callable[[], bytes] | None = None
     ) -> None:
         self._log = 0  # the number of the log in its database
-        self._head = (
-            head if isinstance(log, PostgresLog) else None
-        )  # a file is locked by who drives its stream
+        # a file is locked by who drives its stream
+        self._writer = (head, log) if head is not None and isinstance(log, PostgresLog) else None
         self._gaps_checked = False  # whether all gaps were compared with their checksums
         self._database: Database
         if isinstance(log, LogReader) and log.path is not None:
@@ -255,10 +254,12 @@ class SideTables:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A transaction, which is refused where another writer has moved the head."""
+        """A transaction, which is refused where another writer has moved the head, or has taken over."""
         with self._database.transaction():
-            if self._head is not None and not self._run(HOLD_HEAD, (self._head(),)):
-                raise Fenced(FENCED)
+            if self._writer is not None:
+                head, log = self._writer
+                if not self._run(HOLD_HEAD, (head(), log.driver)):
+                    raise Fenced(FENCED)
             yield
 
     def _rows(self, table: str, condition: str = "", values: Sequence[Any] = ()) -> list[Any]:
@@ -452,6 +453,18 @@ class SideTables:
             if arrivals is not None:
                 self._run("INSERT INTO {arrivals} VALUES (?, ?, ?)", (arrivals.number, arrivals.content))
                 self._run("DELETE FROM {arrivals} WHERE log = ? AND number <= ?", (arrivals.expired,))
+
+    def mark_for_removal(self, head: bytes) -> None:
+        """Note that an amendment is to follow this head, after which the stored rows are not those of its queries."""
+        self.put_note(AMENDING, head.hex())
+
+    def remove_marked(self, head: bytes, *, refused: bool = False) -> None:
+        """Remove the stored rows if the amendment was committed: the head has moved since they were marked."""
+        before = self.note(AMENDING)
+        if before is not None:
+            if before != head.hex() and not refused:
+                self.replace_all(())
+            self.put_note(AMENDING, None)
 
     def replace_all(self, entries: Sequence[tuple[int, bytes]]) -> None:
         """Store these rows instead of all others."""
