@@ -212,7 +212,7 @@ def test_only_what_a_collector_makes_is_pushed():
     """Plain pairs would leave an epoch without its earlier steps."""
     session = tg.open(SMALL)
     bad = pl.DataFrame({"unit": [1.5], "category": ["a"]})
-    for values in ([("ann", "a")], np.zeros(3), Step(bad, bad), bad):
+    for values in ([("ann", "a")], np.zeros(3), Step(bad, bad, 1, 1), bad):
         with pytest.raises(InvalidInput):
             session.push(values)
         with pytest.raises(InvalidInput):

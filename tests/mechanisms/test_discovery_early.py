@@ -14,11 +14,13 @@ from tests.mechanisms.early_enumeration import NOTHING, early_delta, shown, unit
 
 import tidegate as tg
 from tidegate.composition.gaussian import gaussian_delta, normal_delta, normal_tail
+from tidegate.core.errors import Halted
 from tidegate.core.log import MemoryLog
 from tidegate.errors import InvalidParameter
 from tidegate.mechanisms.discovery import early
 from tidegate.mechanisms.discovery.discover import Discover
 from tidegate.mechanisms.discovery.early import EarlyTests, calibrate_early, divided, loss_early
+from tidegate.mechanisms.discovery.occurrences import Collector
 from tidegate.noise import gaussian
 from tidegate.noise.keyed import Keyed
 from tidegate.policy import Event, User, WEvent
@@ -370,17 +372,67 @@ def test_a_restart_draws_the_same_noise(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.array([part.units_counted for part in parts]), whole.units_counted)
 
 
-def test_without_the_records_an_epoch_has_no_more_tests(tmp_path: Path) -> None:
-    """Their noise was used with them: with others it would show what has changed."""
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("again", [(), (2,), (1,)])
+def test_without_its_steps_an_epoch_has_no_more_tests(
+    tmp_path: Path, again: tuple[int, ...], *, batch: bool
+) -> None:
+    """Whatever the records are: a neighbour without any has none either, also where later steps have all again."""
+    crowd, shown = people(90, "park"), []
+    for name, given in (("one", [(U, "a secret")]), ("none", [])):
+        with tg.open(SMALL, tmp_path / name) as session:
+            collector = SMALL.collector()
+            for pairs in (given, []):
+                session.push(collector.step(pairs))
+        with tg.open(SMALL, tmp_path / name) as session:
+            collector = SMALL.collector(after=2)
+            for step in again:
+                collector.add(step, given if step == 1 else [])
+            steps = [collector.step(crowd)]
+            for step in (1, 2):
+                collector.add(step, given if step == 1 else [])
+            steps += [collector.step(crowd) for _ in range(2)]
+            found = list(session.push_batch(steps)) if batch else [session.push(step) for step in steps]
+        shown.append([set(each.categories) - {""} for each in found])
+    assert shown == [[set(), set(), {"park"}]] * 2
+
+
+def test_a_step_of_another_number_has_no_test(tmp_path: Path) -> None:
+    """A collector that was not told where the session is would take steps of two epochs for one."""
+    with tg.open(SMALL, tmp_path / "log") as session:
+        session.push(SMALL.collector().step([]))
     with tg.open(SMALL, tmp_path / "log") as session:
         collector = SMALL.collector()
-        for _ in range(2):
-            session.push(collector.step(people(2, "park")))
+        found = [session.push(collector.step(people(90, "park"))) for _ in range(5)]
+    assert all(set(each.categories) == {""} for each in found)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_other_records_than_before_halt_a_session(tmp_path: Path, *, batch: bool) -> None:
+    """Their noise was used with the first ones. The next start is silent, and then has tests again."""
     with tg.open(SMALL, tmp_path / "log") as session:
-        collector = SMALL.collector(after=2)
+        session.push(SMALL.collector().step(people(2, "park")))
+    with tg.open(SMALL, tmp_path / "log") as session:
+        collector = SMALL.collector(after=1)
         collector.add(1, people(1, "park"))
-        found = [session.push(collector.step(people(90, "park"))) for _ in range(3)]
-    assert [set(each.categories) - {""} for each in found] == [set(), set(), {"park"}]
+        step = collector.step(people(90, "park"))
+        with pytest.raises(Halted):
+            _ = session.push_batch([step]) if batch else session.push(step)
+    with tg.open(SMALL, tmp_path / "log") as session:
+        collector = SMALL.collector(after=session.step)
+        found = [session.push(collector.step(people(90, "park"))) for _ in range(6)]
+    assert not set(found[0].categories) - {""}
+    assert "park" in found[-1].categories
+
+
+def test_a_collector_says_from_which_step_on_it_has_all() -> None:
+    """By the steps that it was given, with or without records."""
+    collector = Collector(5, after=8, early=True)
+    assert collector.step([]).since == 9
+    for step, since in ((7, 9), (8, 7), (6, 6)):
+        collector.add(step, [])
+        assert collector._since == since
+    assert [collector.step([])[2:] for _ in range(2)] == [(10, 6), (11, 11)]
 
 
 def test_sizes_do_not_depend_on_data() -> None:

@@ -119,6 +119,21 @@ def test_early_tests_follow_a_file_through_restarts(tmp_path: Path, monkeypatch:
     assert "has had so far in its epoch of 5 steps" in rule(stream.first)
 
 
+def test_early_tests_begin_again_after_a_backup_was_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lacks the records of the open epoch, and its noise: nothing halts, and later epochs have tests."""
+    monkeypatch.setattr(blocks, "BLOCK_STEPS", 3)
+    stream = settings(tmp_path, stalls(tmp_path), ("epoch = 5", "epoch = 5\nearly = true"))
+    release(stream, blocks=4)
+    back_up(Path(stream.ledger), tmp_path / "copy")
+    (tmp_path / "copy").replace(stream.ledger)
+    release(stream)
+    found = rows_of(stream)
+    assert {row["step"] for row in found} == {str(step) for step in range(1, 41)}
+    assert {row["column"] for row in found if int(row["step"]) > 30} >= {"bakery", "Café"}
+
+
 def test_nothing_has_a_name_that_was_not_released(stream: Queries, tmp_path: Path) -> None:
     """The name that one unit has is in no file, once its epoch is over; nor is any unit."""
     release(stream)

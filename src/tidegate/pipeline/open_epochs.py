@@ -1,7 +1,7 @@
 """What is pushed where categories are found: records of a step and, at steps with tests, earlier ones of its epoch.
 
 The records of an open epoch are kept in the log's database beside the commits, as secret as the data, until the epoch is
-over. So a restart continues with the same records, whatever the source is.
+over. So a restart continues with the same records, whatever the source is; every step says that it has all of its epoch.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class OpenEpochs:
             here = rows[edges[max(begin - first, 0)] : edges[at]]
             parts = [before] if begin < first else []
             earlier = together([each for each in (*parts, here) if len(each)], NOTHING_EARLIER)
-        return Step(now if len(now) else NOTHING, earlier)
+        return Step(now if len(now) else NOTHING, earlier, number, self.first_step_of_epoch(number))
 
     def forget(self, step: int) -> None:
         """Remove the records of epochs that end at this step or earlier."""

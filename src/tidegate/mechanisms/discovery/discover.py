@@ -14,7 +14,7 @@ import polars as pl
 from tidegate.core.charges import NO_SPANS, Charges, Integers, Span, span_rows
 from tidegate.core.mechanism import Matrix, Output
 from tidegate.core.rows import Draws
-from tidegate.errors import InvalidParameter
+from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import ExactLike, exact, proper, whole
 from tidegate.mechanisms.discovery.calibration import Selection, calibrate
 from tidegate.mechanisms.discovery.discovered import DiscoveredReleases, Names, as_names, as_stored
@@ -46,14 +46,14 @@ from tidegate.structures.category_names import OTHER, named
 
 STREAM = "selection"  # of the noise of tests
 NO_EPOCH = -1
-NO_STEP, OTHERS = 0, -1  # in place of the last step that was tested: none yet, or none any more
+NO_STEP, NO_MORE = 0, -1  # in place of the last step that was tested: none yet, or none any more
 ORDINAL, FIRST = 0, 1  # positions in `State.numbers`; with early tests there are more:
 LAST, KEY, DIGEST = 2, slice(3, 7), slice(7, 11)  # the last test, the key of noise, a digest of records
 MOST_COLUMNS = 2**12
 LONGEST_NAME = 256  # bytes
 ONE_UNIT = "all records in which neighbouring streams differ name one unit, within one window"
 ONE_SIDED = "one of two neighbouring streams has no records of the unit at all"
-SAME_RECORDS = "records that are given again at the end of an epoch are those of its earlier steps"
+SAME_RECORDS = "records of earlier steps of an epoch are given again as they were, or not at all"
 
 
 class State(NamedTuple):
@@ -114,7 +114,9 @@ class Discover(Mechanism):
     share·(ε, δ), thresholds included (docs/proofs/discovery.md). Counts have Laplace noise of :class:`Uniform` with the
     rest. The state holds released numbers, and with `early` the secret key of an epoch's noise; records have a size that
     depends on the configuration alone. With `early` and `User` one of the streams has no records of the unit at all
-    (``adjacency="replace"``: other ones). Where an epoch's records are not given again as they were it has no more tests.
+    (``adjacency="replace"``: other ones). After a step that lacks earlier ones of its epoch, which `Step.since` says, the
+    epoch has no more tests. It is assumed that records are given again as they were. With `early` the session halts where
+    a step that has all of them has others; this depends on records, and the guarantee does not hold then.
 
     Error
     -----
@@ -481,9 +483,11 @@ class Discover(Mechanism):
         """Test the categories that somebody has had in the epoch so far; at its end those that are open as well."""
         at = (number - 1) % self.steps_per_epoch
         begin = number - at
-        rows = self.pairs(step, int(state.numbers[FIRST]), number)
-        if not self._same_records(state, rows, number):
+        if not self._goes_on(state, step, number):
+            state.numbers[LAST], state.numbers[DIGEST] = NO_MORE, 0
             return
+        rows = self.pairs(step, int(state.numbers[FIRST]), number)
+        self._check_same(state, rows, number)
         standing = {
             name: units
             for name, units in zip(as_names(state.names), state.units.tolist(), strict=True)
@@ -503,13 +507,18 @@ class Discover(Mechanism):
         room = self.columns - len(kept)
         self._open(state, kept | {name: -less for less, name in best[:room]}, number)
 
-    def _same_records(self, state: State, rows: pl.DataFrame, number: int) -> bool:
-        """Whether earlier steps have the records with which their noise was used; else the epoch has no more tests."""
+    def _goes_on(self, state: State, step: Step, number: int) -> bool:
+        """Whether an epoch still has tests: all its steps were given so far. By numbers of steps alone."""
+        given = step.number == number and step.since <= int(state.numbers[FIRST])
+        return given and int(state.numbers[LAST]) != NO_MORE
+
+    def _check_same(self, state: State, rows: pl.DataFrame, number: int) -> None:
+        """Fail where records are others than those with which noise was used; nobody who gives the same sees it."""
         last = int(state.numbers[LAST])
         earlier = digest_of(rows.filter(pl.col(STEP) <= last))
-        same = last == NO_STEP or (last > 0 and np.array_equal(earlier, state.numbers[DIGEST]))
-        state.numbers[LAST], state.numbers[DIGEST] = (number, digest_of(rows)) if same else (OTHERS, 0)
-        return same
+        if last != NO_STEP and not np.array_equal(earlier, state.numbers[DIGEST]):
+            raise InvalidInput("records of earlier steps are not those that were given before.")
+        state.numbers[LAST], state.numbers[DIGEST] = number, digest_of(rows)
 
     def _open(self, state: State, passed: dict[str, int], number: int) -> None:
         """Free the columns of categories that have not passed, and give free ones to those that are new."""

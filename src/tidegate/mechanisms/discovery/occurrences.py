@@ -34,17 +34,23 @@ class Step(NamedTuple):
         Where categories are tested, which is at the last step of an epoch, or at every step with early tests: the records
         of its earlier steps as well, with a column `step`; they are only tested, since their own steps have counted
         them. Elsewhere it is empty.
+    number
+        Its step: public.
+    since
+        From which step of the epoch on all records are given: public, and said by who gives them, whatever they are.
     """
 
     now: pl.DataFrame
     earlier: pl.DataFrame
+    number: int
+    since: int
 
 
 class Collector:
     """Remembers the records of the present epoch, so that its last step has all of them.
 
     Nothing of an open epoch is in the log: after a restart its records are read again from where they come, and given to
-    `add`.
+    `add`, every step of them, also those without records.
 
     Parameters
     ----------
@@ -60,10 +66,13 @@ class Collector:
     >>> collector = Collector(epoch=2)
     >>> [len(collector.step([("ann", "bakery")]).earlier) for _ in range(4)]
     [0, 1, 0, 1]
+    >>> Collector(epoch=5, after=3).step([]).since
+    4
     """
 
     def __init__(self, epoch: int, after: int = 0, *, early: bool = False) -> None:
         self.epoch, self._last, self._early = whole("epoch", epoch), whole("after", after, least=0), early
+        self._since = self._last + 1  # from which step on all were seen
         self._kept: list[tuple[int, pl.DataFrame]] = []
 
     @property
@@ -80,6 +89,9 @@ class Collector:
             )
         self._kept = [each for each in self._kept if each[0] != step]
         self._kept.append((step, records(pairs)))
+        given = {each for each, _ in self._kept}
+        while self._since - 1 in given:
+            self._since -= 1
 
     def step(self, pairs: Any, step: int | None = None) -> Step:
         """What is pushed for the records of the next step, or of one with a later number."""
@@ -101,7 +113,7 @@ class Collector:
         elif len(now):
             kept.append((number, now.unique(maintain_order=True)))
         self._last, self._kept = number, kept
-        return Step(now, earlier)
+        return Step(now, earlier, number, max(begins, self._since))
 
 
 def _number(kept: tuple[int, pl.DataFrame]) -> int:
@@ -196,7 +208,9 @@ class OccurrenceReader:
 
 
 def _is_step(step: Step) -> bool:
-    """Whether its frames have the form that a collector gives them."""
+    """Whether it has the form that a collector gives it."""
+    if type(step.number) is not int or type(step.since) is not int:
+        return False
     for part, empty in ((step.now, NOTHING), (step.earlier, NOTHING_EARLIER)):
         if not isinstance(part, pl.DataFrame) or part.columns != empty.columns:
             return False
