@@ -59,6 +59,28 @@ def test_full_disk_of_the_ledger(tmp_path: Path, mount: Mount) -> None:
     assert verified(config.ledger).ok
 
 
+@pytest.mark.slow
+def test_every_size_of_a_full_disk(tmp_path: Path, mount: Mount) -> None:
+    """Wherever the log finds the disk full, it says so in one sentence, and with more room everything is released."""
+    small = mount("size=600k")
+    change = ("window = 4", f'window = 4\nledger = "{small}/stream.ledger"')
+    said = set()
+    for left in (*range(40, 300, 20), 110, 130):
+        for path in (*small.iterdir(), *tmp_path.glob("out.csv*")):
+            path.unlink()
+        config = settings(tmp_path, change, ("count = 12", "count = 160"), ('"Uniform"', '"Tide"'))
+        (small / "filler").write_bytes(bytes((600 - left) * 1024))
+        try:
+            release(config)
+        except LogUnavailable as error:
+            said.add(str(error).partition("; ")[2])
+        (small / "filler").unlink()
+        release(config)
+        assert len((tmp_path / "out.csv").read_bytes().splitlines()) == 161
+        assert verified(config.ledger).ok
+    assert len(said) >= 3
+
+
 def test_full_disk_of_the_sink(tmp_path: Path, mount: Mount) -> None:
     """What was committed is sent at the next start, after the half line that the full disk has left."""
     small = mount("size=64k")

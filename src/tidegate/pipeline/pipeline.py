@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -387,13 +387,8 @@ class Pipeline:
             )
         for part in _cuts(blocks):
             staged = self.stage(edition, blocks, part)
-            try:
+            with _written(self.queries, "nothing of this block was released"):
                 self.session.push_batch(staged.values, position=staged.position)
-            except sqlite3.OperationalError as error:  # the disk is full, say: an outside failure
-                raise LogUnavailable(
-                    f"the log {without_secrets(self.queries.ledger)} cannot be written ({error}); nothing of this block "
-                    "was released: free some space, and start again."
-                ) from None
             self.on_committed()
 
     def stage(self, edition: Sequence[Config], blocks: Sequence[StepBlock], part: slice) -> Staged:
@@ -522,7 +517,8 @@ class Pipeline:
         last, done = self.queries.first.steps.count, self.session.steps[self.editions[-1][0].name]
         ends = any(part.mechanism.revises and isinstance(part.mechanism, Finishes) for part in self.parts)
         if done == last and not self._finished and ends:
-            self.session.finish()
+            with _written(self.queries, "the last values of earlier steps were not released"):
+                self.session.finish()
             self._finished = True
             self.on_committed()
 
@@ -749,11 +745,24 @@ def remove_file(path: Path) -> None:
         path.with_name(path.name + ending).unlink(missing_ok=True)
 
 
+@contextmanager
+def _written(queries: Queries, lost: str) -> Iterator[None]:
+    """Commits of a log; where its file cannot be written, a sentence says what was not released."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:  # the disk is full, say: an outside failure
+        raise LogUnavailable(
+            f"the log {without_secrets(queries.ledger)} cannot be written ({error}); {lost}: free some space, and start "
+            "again."
+        ) from None
+
+
 def _session(mechanisms: Mapping[str, Any], log: Log, queries: Queries) -> Session:
     """The session of a configuration; a sentence names what differs from the one that the log was begun with."""
     about = about_of(queries)
     try:
-        return Session(mechanisms, log, shares=queries.shares, about=about)
+        with _written(queries, "nothing was released"):
+            return Session(mechanisms, log, shares=queries.shares, about=about)
     except LogMismatch:
         row = next(log.rows(), None)
         changed = None if row is None else difference(_about_in(row), about)
