@@ -217,7 +217,7 @@ def animals() -> list[Animal]:
                lambda: SameInBothColumns(one, columns=2), math.inf, steps=2),
         Animal("one draw for ever", "differences of steps are exact", lambda: DrawnOnce(one), math.inf),
         Animal("one draw for two steps", "some differences are exact", lambda: KeptForTwoSteps(one), math.inf),
-        Animal("drawn again until not negative", "the normalisation depends on the count, and a count far below 0 is given up",
+        Animal("drawn again until not negative", "the normalisation depends on the count, and far below 0 it gives up",
                lambda: RedrawnUntilPositive(one), math.inf, steps=1),
         Animal("zeros without noise", "empty cells as they are", lambda: ZerosWithoutNoise(one), math.inf, steps=2),
         Animal("rate 1 − ε", "the wrong geometric distribution", lambda: WrongRate(Event(epsilon="1/2")), 1.387,
