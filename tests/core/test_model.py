@@ -402,7 +402,7 @@ PLANTED: dict[str, tuple[Any, str, str, str]] = {
         Account, "_with_spans", "elif not first <= span.first <= last:", "elif False:",
     ),
     "two spans of one step are one": (Account, "_with_spans", "live[key] = span", "live[span.law, span.first] = span"),
-    "opening forgets spans": (session.Query, "load", "if row[4]", "if False"),
+    "opening forgets spans": (session.Query, "load", "if row[UNITS]", "if False"),
     "opening forgets a step of the window": (
         Session, "_replay", "(query.account.window or 1) + 1", "(query.account.window or 1) + 3",
     ),

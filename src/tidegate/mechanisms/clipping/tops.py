@@ -104,7 +104,7 @@ class ToPS(LearnedClip):
     Examples
     --------
     >>> from tidegate.core.session import Session
-    >>> mechanism = ToPS(Event(epsilon="1", max_change=1440), horizon=10_000, lag=1000)
+    >>> mechanism = ToPS(Event(epsilon="1", max_change=1440), horizon=5_000, lag=1000)
     >>> mechanism.group
     16
     >>> releases = Session(mechanism).push_batch([30] * 1500)
