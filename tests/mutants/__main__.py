@@ -56,6 +56,7 @@ def attack(
     results: Path,
     kernels: bool,
     near: bool,
+    tier: str,
 ) -> None:
     """Run the tests against mutants in this process and its children, and note what became of each."""
     results.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +77,7 @@ def attack(
         print(f"{outcome.outcome:<8} {outcome.seconds:6.1f} s  {mutant.key} {where} {_cell(mutant.before)}"
               f" → {_cell(mutant.after)}", file=terminal, flush=True)  # fmt: skip
 
-    switches.serve(mutants, tests, budget, kernels, say, near)
+    switches.serve(mutants, tests, budget, kernels, say, near, tier)
 
 
 def page(mutants: Sequence[Mutant], done: dict[str, Outcome], budget: float) -> str:
@@ -161,6 +162,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--near", action="store_true", help="run the files nearest to each, and the conformance of its family"
     )
+    parser.add_argument(
+        "--tier", default="", help="which tests, as -m of pytest: 'not slow' are the quick ones"
+    )
     parser.add_argument("--again", action="store_true", help="run survivors once more")
     parser.add_argument(
         "--kernels", choices=("with", "without", "alone"), default="with", help="which are run"
@@ -183,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if own and chosen.kernels != ("alone", "without")[kernels]:
             child = os.fork()
             if child == 0:
-                attack(own, tests, chosen.budget, chosen.results, kernels, chosen.near)
+                attack(own, tests, chosen.budget, chosen.results, kernels, chosen.near, chosen.tier)
                 os._exit(0)
             processes.append(child)
     for child in processes:

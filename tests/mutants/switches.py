@@ -286,6 +286,7 @@ def serve(
     kernels: bool,
     say: Callable[[Alive, str], None],
     near: bool = False,
+    tier: str = "",
 ) -> None:
     """Run the tests with all mutants; `say` is called for each when it is known what became of it."""
     session = Session(mutants, budget, say, near)
@@ -298,6 +299,6 @@ def serve(
     arguments = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=1",
                  "-W", "ignore::pytest.PytestAssertRewriteWarning"]  # fmt: skip
     try:
-        pytest.main([*arguments, *tests], plugins=[session])
+        pytest.main([*arguments, *(("-m", tier) if tier else ()), *tests], plugins=[session])
     finally:
         shutil.rmtree(machine_code, ignore_errors=True)
