@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from tests.pipeline.streams import places, readings, release, settings, shop
 
-from tidegate.core.errors import Fenced
+from tidegate.config import Queries, parse_queries
+from tidegate.core.errors import Fenced, LogMismatch
 from tidegate.errors import InvalidParameter
 from tidegate.ingest import blocks as blocks_module
 from tidegate.pipeline import open_pipeline, side_tables
@@ -79,17 +80,20 @@ def test_a_refused_start_leaves_no_log(tmp_path: Path, postgres: Any) -> None:
         assert [row.number for row in log.rows(1)] == [1, 2]
 
 
+def on_two_machines(folder: Path, postgres: Any) -> list[Queries]:
+    """The same configuration and input on each, with one log."""
+    change, found = ("[protect]", f'[protect]\nledger = "{postgres.new_stream()}"'), []
+    for name in ("here", "there"):
+        (folder / name).mkdir()
+        found.append(settings(folder / name, readings(folder / name), change))
+    return found
+
+
 def test_an_overtaken_worker_writes_nothing_beside_the_log(
     tmp_path: Path, postgres: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even one that was stopped between two statements: its transaction ends, and others can commit."""
-    url = postgres.new_stream()
-    for folder in ("here", "there"):  # two machines, each with the same configuration and input
-        (tmp_path / folder).mkdir()
-    queries, there = (
-        settings(folder, readings(folder), ("[protect]", f'[protect]\nledger = "{url}"'))
-        for folder in (tmp_path / "here", tmp_path / "there")
-    )
+    queries, there = on_two_machines(tmp_path, postgres)
     release(queries, blocks=2)
     with open_pipeline(queries, sink=False) as old:
         (name,) = old.readers
@@ -133,13 +137,7 @@ def test_an_overtaken_worker_writes_nothing_beside_the_log(
 
 def test_who_opens_a_stream_takes_it_over(tmp_path: Path, postgres: Any) -> None:
     """At once, before it has committed anything: the other one commits no more, and writes nothing beside the log."""
-    url = postgres.new_stream()
-    for folder in ("here", "there"):
-        (tmp_path / folder).mkdir()
-    queries, there = (
-        settings(folder, readings(folder), ("[protect]", f'[protect]\nledger = "{url}"'))
-        for folder in (tmp_path / "here", tmp_path / "there")
-    )
+    queries, there = on_two_machines(tmp_path, postgres)
     release(queries, blocks=2)
     with open_pipeline(queries, sink=False) as old:
         (name,) = old.readers
@@ -154,3 +152,17 @@ def test_who_opens_a_stream_takes_it_over(tmp_path: Path, postgres: Any) -> None
             assert new.step == old.step
         intake.close()
     assert release(there, blocks=1).step > old.step
+
+
+def test_a_start_that_is_refused_stops_nobody(tmp_path: Path, postgres: Any) -> None:
+    """With another configuration, on another machine: the worker that runs continues."""
+    queries, there = on_two_machines(tmp_path, postgres)
+    text = there.path.read_text().replace('epsilon = "1"', 'epsilon = "1/2"')
+    assert text != there.path.read_text()
+    with open_pipeline(queries, sink=False) as running:
+        with pytest.raises(LogMismatch):
+            open_pipeline(parse_queries(text, there.path), sink=False)
+        intake = queries.open(running.position)
+        running.process(running.editions[0], (next(iter(intake)),))
+        assert running.step > 0
+        intake.close()

@@ -120,6 +120,7 @@ class Pipeline:
             log,
             queries,
         )
+        log.take_over()  # only now: a start with another configuration is refused, and stops nobody
         self.identity = next(log.rows()).head.hex()
         self.side_tables = SideTables(log, queries.ledger, lambda: self.session.head)
         try:
@@ -665,7 +666,6 @@ def open_pipeline(
         raise
     made, pipeline = log.load() is None, None
     try:
-        log.take_over()
         pipeline = Pipeline(queries, log, observers, lock)
         now, first = (clock or time.time)(), queries.first
         if follow:
@@ -727,7 +727,6 @@ def prune(queries: Queries, folder: Path, *, keep: int | None = None) -> Path | 
         locked.callback(lock_of(queries).release)
         log = open_log(queries.ledger)
         locked.callback(log.close)
-        log.take_over()
         with Pipeline(queries, log) as pipeline:
             pipeline.open_sinks(follow=queries.first.source.follow)
             pipeline.checkpoint()
