@@ -59,28 +59,47 @@ def smooth(
     for back in range(keep):
         seen[back, 0], seen[back, 1], seen[back, 2], seen[back, 3] = 1.0, 1.0, 1.0, -1.0
         _turn_back(once, last - back, back == 0, seen[max(back - 1, 0), LEAD:], seen[back, LEAD:])
-    _smooth_variances(last, length, parameters, rings, seen, settled, variances)
+    measurements = 0
+    for at in range(keep):
+        measurements += rings.total[at, 0] > 0.0
+    few = measurements <= states // 2
+    N = np.zeros((classes, measurements if few else states, states))
+    product = np.zeros((2, states))
+    _smooth_variances(last, length, parameters, rings, seen, settled, few, N, product, variances)
     if classes == kind.size:
         r = np.zeros(states)
         for j in range(kind.size):
             _smooth_column(last, length, parameters[kind[j]], rings, seen, kind[j], j, r, values)
     else:
-        by_class = np.argsort(kind, kind="mergesort")
         many = np.zeros((states, TOGETHER))
         sums, correction = np.zeros((4, TOGETHER)), np.zeros(TOGETHER)
-        begin = 0
-        while begin < by_class.size:
-            c, end = kind[by_class[begin]], begin
-            while end < min(by_class.size, begin + TOGETHER) and kind[by_class[end]] == c:
-                end += 1
-            own = by_class[begin:end]
-            _smooth_columns(last, length, parameters[c], rings, seen, c, own, many, sums, correction, values)
-            begin = end
+        own = np.zeros(TOGETHER, dtype=np.int64)
+        for c in range(classes):
+            count = 0
+            for j in range(kind.size):
+                if kind[j] == c:
+                    own[count] = j
+                    count += 1
+                if count == TOGETHER or (count and j == kind.size - 1):
+                    some = own[:count]
+                    _smooth_columns(
+                        last, length, parameters[c], rings, seen, c, some, many, sums, correction, values
+                    )
+                    count = 0
 
 
-@kernel
+@lean
 def _smooth_variances(
-    last: int, length: int, parameters: Any, rings: Any, seen: Any, settled: Any, variances: Any
+    last: int,
+    length: int,
+    parameters: Any,
+    rings: Any,
+    seen: Any,
+    settled: Any,
+    few: bool,
+    N: Any,
+    products: Any,
+    variances: Any,
 ) -> None:
     """The variances of classes.
 
@@ -89,16 +108,13 @@ def _smooth_variances(
     """
     kept_spread, kept_variance, kept_total = rings.spread, rings.variance, rings.total
     keep, classes, states = kept_spread.shape
-    count = 0
-    for at in range(keep):
-        count += kept_total[at, 0] > 0.0
-    few = count <= states // 2
     still = settled.shape[0] == length and _is_still(kept_variance, kept_total)
     if still and settled[0, 0] > 0.0:
-        variances[:] = settled
+        for out in range(length):
+            for c in range(classes):
+                variances[out, c] = settled[out, c]
         return
-    N = np.zeros((classes, count if few else states, states))
-    product, moved = np.zeros(states), np.zeros(states)
+    product, moved = products[0], products[1]
     met = 0  # measurements so far
     ahead = 0  # steps from here to where N is
     for back in range(keep):
