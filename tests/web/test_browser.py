@@ -18,6 +18,8 @@ from tests.web.helpers import finite, in_two_queries, served, settled
 from tests.web.test_killed import Killable, Producer
 from tests.web.test_producer_routes import posted_text
 
+from tidegate.config.queries import one
+from tidegate.pipeline.amend import amend
 from tidegate.web.tokens import Tokens
 from waiting import LIMIT, until
 
@@ -361,6 +363,32 @@ def test_a_window_without_visible_values_says_so(chromium: Any, tmp_path: Path) 
         assert "differentially private" in whole
 
 
+def test_the_page_of_an_amended_query_shows_what_was_released_before(chromium: Any, tmp_path: Path) -> None:
+    """The last value that is known stands there with its time, and then the silence has an end."""
+    with served([finite(tmp_path, ("count = 48", "count = 24"))]) as (address, service):
+        settled(service)
+        before = httpx.get(f"{address}/streams/hall/releases").json()["releases"]
+    for count, known, said in ((26, 24, "live; silent until Tue, 3 Mar 2026, 03:00"), (48, 48, "live ·")):
+        longer = finite(tmp_path, ("count = 48", f"count = {count}"), ('epsilon = "1"', 'epsilon = "1/2"'))
+        if count == 26:
+            amend(one(longer))
+        with served([longer]) as (address, service):
+            settled(service)
+            chromium.get(f"{address}/view/hall")
+            until(lambda: chromium.execute_script("return globalThis.tidegate?.sorted.length > 3"))
+            shown = "return tidegate.sorted.map((release) => release.values)"
+            found = chromium.execute_script(shown)
+            assert found[:24] == [each["values"] for each in before]
+            until(lambda known=known: chromium.execute_script("return tidegate.newest.step") == known)
+            running = "tidegate.facts.state = 'running'; document.querySelector('[data-range=all]').click()"
+            chromium.execute_script(running)
+            state = chromium.find_element("id", "state").text
+            assert state.startswith(said), state
+            assert (
+                f"{2 if count == 26 else 3} Mar 2026, 23:00" in chromium.find_element("id", "plusminus").text
+            )
+
+
 def test_a_stream_that_is_silent_after_an_amendment_says_until_when(chromium: Any, tmp_path: Path) -> None:
     """No empty chart under «live»; and the first value alone is drawn a step wide."""
     with served([finite(tmp_path)]) as (address, service):
@@ -377,4 +405,4 @@ def test_a_stream_that_is_silent_after_an_amendment_says_until_when(chromium: An
         chromium.execute_script(amended + "tidegate.facts.state = 'running'; tidegate.sorted = [];" + press)
         until(lambda: "was amended: until then" in chromium.find_element("id", "plusminus").text)
         assert "3 Mar 2026" in chromium.find_element("id", "plusminus").text
-        assert "live; silent after an amendment" in chromium.find_element("id", "state").text
+        assert "live; silent until" in chromium.find_element("id", "state").text

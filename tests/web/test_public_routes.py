@@ -270,8 +270,9 @@ def test_alerts_are_rules_of_prometheus() -> None:
 def test_an_amended_stream_is_served_from_where_it_begins(tmp_path: Path) -> None:
     """The service continues a stream that was amended, within the smaller promise, when windows have room for it."""
     short = finite(tmp_path, ("count = 48", "count = 24"))
-    with served([short], tokens=tmp_path / "tokens.json") as (_, service):
+    with served([short], tokens=tmp_path / "tokens.json") as (address, service):
         settled(service)
+        before = httpx.get(f"{address}/streams/hall/releases").json()["releases"]
     longer = finite(tmp_path, ('epsilon = "1"', 'epsilon = "1/2"'))
     assert amend(one(longer)).begun == {"query": 28}
     with served([longer], tokens=tmp_path / "tokens.json") as (address, service):
@@ -279,8 +280,20 @@ def test_an_amended_stream_is_served_from_where_it_begins(tmp_path: Path) -> Non
         assert service.drivers["hall"].step == 48
         with httpx.Client(base_url=address) as client:
             found = client.get("/streams/hall/releases").json()["releases"]
-            assert [each["step"] for each in found] == list(range(28, 49))
-            assert {each["status"] for each in found} == {"fresh"}
+            assert [each["step"] for each in found] == list(range(1, 49))
+            assert [each["status"] for each in found] == ["fresh"] * 24 + ["silent"] * 3 + ["fresh"] * 21
+            for then, now in zip(before, found, strict=False):
+                for key in ("time", "values", "low", "high", "status", "scale"):
+                    assert now[key] == then[key]
+            assert {(each["number"], each["spent"]) for each in found[:27]} == {(None, None)}
+            assert [each["number"] for each in found[27:]] == list(range(1, 22))
+            part = client.get("/streams/hall/releases?since=20&until=29&format=csv").text.splitlines()
+            assert [line.split(",")[2] for line in part[1::2]] == [str(step) for step in range(20, 30)]
+            assert part[1].startswith(",2026")
+            assert client.get("/streams/hall/releases?until=3").json()["releases"] == found[:3]
+            columns = httpx.get(f"{address}/streams/hall").json()["labels"]
+            wide = client.get(f"/streams/hall/releases?columns={columns[1]}").json()["releases"]
+            assert [each["values"] for each in wide] == [each["values"][1:2] for each in found]
             assert client.get("/streams/hall").json()["budget"]["limit"] == "0.5"
     assert verified(longer.ledger).ok
 

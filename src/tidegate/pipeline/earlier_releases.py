@@ -193,10 +193,7 @@ def ended_scopes(rows: Iterable[Row]) -> list[Ended]:
 
 
 def newest_of_all(released: Released, earlier: Sequence[Ended]) -> Chunk:
-    """The newest release of every step of a query, from the beginning of its stream on.
-
-    Steps that an amendment has left silent are there, too. What was released before an amendment is there if it is the
-    same statistic: where columns were added or removed, those that both have.
+    """The newest release of every step of a query, from the beginning of its stream on; `newest_before` says of which.
 
     Parameters
     ----------
@@ -205,21 +202,42 @@ def newest_of_all(released: Released, earlier: Sequence[Ended]) -> Chunk:
     earlier
         All scopes of its log that have ended.
     """
-    config = released.config
+    width = released.config.mechanism.outputs
+    before, now = newest_before(released, earlier), latest(joined(released.chunks(), width))
+    if not len(before):
+        return now
+    whole = joined([before, *([now] if len(now) else [])], width)
+    return with_silent_steps(replace(whole, first=1), released.step)
+
+
+def newest_before(released: Released, earlier: Sequence[Ended], since: int = 1) -> Chunk:
+    """The newest release of every step that a query had before its last amendment, in the columns that it has now.
+
+    Only what is the same statistic is there; where columns were added or removed, those that both have. Steps that an
+    amendment has left silent are there, too.
+
+    Parameters
+    ----------
+    released, earlier
+        As for `newest_of_all`.
+    since
+        The first step that is wanted.
+    """
+    config, parts = released.config, list[Chunk]()
     width = config.mechanism.outputs
-    now = latest(joined(released.chunks(), width))
-    parts = []
     for each in earlier:
         if each.scope.name == released.name and each.same_statistic(config):
             masks = released.masks(int(each.query["mechanism"].get("columns", 1)))
             withholds = config.mechanism.statistic == "steps"
-            before = joined(each.chunks(released.rows, masks, withholds=withholds), width)
+            chunks = each.chunks(released.rows, masks, withholds=withholds)
+            wanted = (chunk.picked(np.flatnonzero(chunk.step >= since)) for chunk in chunks)
+            before = joined((chunk for chunk in wanted if len(chunk)), width)
             if len(before):
                 parts.append(each.aligned(latest(before), config.query.answer_labels))
-    if not parts:
-        return now
-    whole = joined([*parts, *([now] if len(now) else [])], width)
-    return with_silent_steps(replace(whole, first=1), released.step)
+    found = joined(parts, width)
+    if not len(found):
+        return found
+    return with_silent_steps(replace(found, first=1), released.scope.first - 1)
 
 
 def with_silent_steps(chunk: Chunk, last: int) -> Chunk:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.config import Config
 from tidegate.pipeline import Pipeline
+from tidegate.pipeline.earlier_releases import ended_scopes, newest_before
 from tidegate.sinks.chunks import Chunk, Integers, Values
 from tidegate.web.alarms import read_alarms
 from tidegate.web.feed import Feed
@@ -53,7 +54,10 @@ class Channel:
         self.spent = Fraction(0)  # in the last window
         self._pipeline = pipeline
         names = tuple(part.name for part in driver.queries.parts) if query else ()
-        self.board = ReleaseCache(config, self._past, read_alarms(config, query, names))
+        alarms = read_alarms(config, query, names)
+        self.board = ReleaseCache(
+            config, self._past, alarms, first=self.scope.first, before=self._before_amendment
+        )
         self.encoder = Encoder(driver.name, config, self.unit, query)
         self._load(pipeline)
         self.feed = Feed(self.board, self.encoder)
@@ -107,6 +111,11 @@ class Channel:
             released = reader.released[self.config.name]
             found = released.chunks(after) if steps is None else released.between(*steps)
             yield self.driver.unless_stopped(found)
+
+    def _before_amendment(self, since: int) -> Chunk:
+        with self.driver.reader() as reader:
+            released, ended = reader.released[self.config.name], ended_scopes(reader.archives.rows())
+            return newest_before(released, ended, since)
 
     def spent_by(self, steps: Integers) -> Values:
         """What the window that ends at each of some steps has spent, as the log has it."""

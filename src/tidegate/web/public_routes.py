@@ -288,7 +288,8 @@ class PublicRoutes:
             return Response(status_code=304, headers=headers)
 
         def draw() -> bytes:
-            since, dark = max(1, board.step - given["steps"] + 1), given["theme"] == "dark"
+            newest = max(board.step, board.first - 1)
+            since, dark = max(1, newest - given["steps"] + 1), given["theme"] == "dark"
             if found_here:
                 found = board.select(since=since).of_category(column)
                 if len(found) and not np.isfinite(found.answers).any():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ from tidegate.web.alarms import Alarms
 Values = npt.NDArray[np.float64]
 KEPT_CELLS = 2**20  # values of one stream that stay in memory
 TOGETHER = 256  # small chunks that become one
+EARLIER_CELLS = 2**18  # values from before an amendment
 MOST_CELLS = 4 * 2**20  # values in one answer
 
 WARM = 1000  # releases that are in memory after a start
@@ -44,6 +45,8 @@ class Selection:
     ----------
     chunk
         The releases.
+    numbers
+        Their places in the feed; 0 for those from before an amendment, which have none.
     columns
         Which of the answers, as positions.
     answers, low, high
@@ -89,6 +92,15 @@ class Selection:
         values = self.answers[rows], self.low[rows], self.high[rows]
         return Selection(self.chunk.picked(rows), self.numbers[rows], self.columns, *values)
 
+    def followed_by(self, later: Selection) -> Selection:
+        """These releases, and later ones of the same columns."""
+        if not len(later):
+            return self
+        numbers = np.concatenate([self.numbers, later.numbers])
+        pairs = zip((self.answers, self.low, self.high), (later.answers, later.low, later.high), strict=True)
+        values = (np.concatenate(each) for each in pairs)
+        return Selection(joined([self.chunk, later.chunk], 0), numbers, self.columns, *values)
+
 
 class ReleaseCache:
     """The releases of one stream; one thread adds, any may read.
@@ -101,10 +113,24 @@ class ReleaseCache:
         Opens the log for reading, for what is no longer in memory.
     alarms
         What is raised by releases.
+    first
+        The first step of these releases.
+    before
+        Reads what the query has released from a step on before an amendment: one release a step, up to the first step.
     """
 
-    def __init__(self, config: Config, past: OlderReleases, alarms: Alarms | None = None) -> None:
-        self.config = config
+    def __init__(
+        self,
+        config: Config,
+        past: OlderReleases,
+        alarms: Alarms | None = None,
+        *,
+        first: int = 1,
+        before: Callable[[int], Chunk] | None = None,
+    ) -> None:
+        self.config, self.first = config, first
+        self._read_before, self._before_lock = before, threading.Lock()
+        self._before: Chunk | None = None  # read when it is asked for
         self.labels = config.query.answer_labels
         self.alarms = alarms or Alarms()
         self._past = past
@@ -198,11 +224,15 @@ class ReleaseCache:
     ) -> Selection:
         """Releases of steps `since` to `until`, of some columns, the last revision of each step or all.
 
-        With `last`, as of the release of that number.
+        With `last`, as of the release of that number. Steps before an amendment have one release each.
         """
         chosen = self.positions(columns)
         steps = since or 1, self.step if until is None else min(until, self.step)
         found = self._between(*steps, chosen)
+        if steps[0] < self.first and self._read_before is not None:
+            end = self.first - 1 if until is None else min(until, self.first - 1)
+            earlier = self._within([self._earlier()], steps[0], end, chosen)
+            found = replace(earlier, numbers=np.zeros_like(earlier.numbers)).followed_by(found)
         if last is not None and len(found) and int(found.numbers.max()) > last:
             found = found.picked(np.flatnonzero(found.numbers <= last))
         if revision == "latest":
@@ -229,6 +259,15 @@ class ReleaseCache:
                 )
             found.append(known[name])
         return tuple(dict.fromkeys(found))
+
+    def _earlier(self) -> Chunk:
+        """What was released before an amendment: as much as may stay in memory."""
+        assert self._read_before is not None
+        with self._before_lock:
+            if self._before is None:
+                width = self.config.mechanism.outputs
+                self._before = self._read_before(max(1, self.first - EARLIER_CELLS // width))
+            return self._before
 
     def _between(self, first: int, last: int, columns: tuple[int, ...]) -> Selection:
         with self._lock:

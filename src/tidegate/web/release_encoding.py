@@ -73,13 +73,13 @@ class Encoder:
         )
         releases = [
             {
-                "number": number,
+                "number": number or None,
                 "id": f"{self.stream}-{step}.{revision}",
                 "step": step,
                 "revision": revision,
                 "time": self.time(step),
                 "status": _LABELS[status],
-                "spent": show(units * self.unit),
+                "spent": show(units * self.unit) if number else None,
                 "scale": scale,
                 "values": values,
                 "low": low,
@@ -181,14 +181,15 @@ class Encoder:
             return self._table_of_found(found)
         chunk, width = found.chunk, len(found.columns)
         names = [self.labels[at] for at in found.columns]
-        spent = [show(units * self.unit) for units in chunk.units.tolist()]
+        counted = zip(found.numbers.tolist(), chunk.units.tolist(), strict=True)
+        spent = [show(units * self.unit) if number else None for number, units in counted]
 
         def spread(values: Any) -> pl.Series:
             return pl.Series(np.repeat(np.asarray(values), width))
 
         return pl.DataFrame(
             {
-                "number": spread(found.numbers),
+                "number": spread(found.numbers).replace(0, None),
                 "time": pl.Series(
                     [text for text in map(self.time, chunk.step.tolist()) for _ in range(width)],
                     dtype=pl.String,

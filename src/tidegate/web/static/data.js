@@ -120,7 +120,12 @@ export class Stream {
   }
 
   get newest() {
-    return this.sorted.at(-1) ?? null;
+    return this.sorted.findLast((release) => release.number !== null || release.status !== "silent") ?? null;
+  }
+
+  /** Whether the query releases nothing at present, because it was amended. */
+  get silent() {
+    return this.facts.first > 1 && !this.sorted.at(-1)?.number;
   }
 
   /** Columns of numbers for a chart, from one moment to another. */

@@ -49,7 +49,7 @@ function refresh() {
   offer();
   at("key").classList.toggle("hidden", !newest || seen.layout === "map" || seen.layout === "list");
   if (!newest) {
-    const amended = stream.facts.first > 1 ? " The stream was amended: until then nothing is released, and what was released before stays in its files." : "";
+    const amended = stream.silent ? " The stream was amended: until then nothing is released." : "";
     at("plusminus").textContent = `The first number is that of ${begins(stream.facts)}, and comes when this step has closed.${amended}`;
     return;
   }
@@ -74,7 +74,7 @@ function state() {
   at("alarms").replaceChildren(...raised.map((alarm) => make("p", { class: "warning" }, `${alarm.name}: ${alarm.column} is ${
     alarm.above === null ? `below ${shown(alarm.below)}` : `above ${shown(alarm.above)}`}`)),
   ...stream.facts.answers.flatMap((each) => each.raised.map((column) => make("p", { class: "warning" }, `${each.name}: ${column}`))));
-  const silent = !stream.newest && stream.facts.first > 1 && stream.facts.state === "running" ? "; silent after an amendment" : "";
+  const silent = stream.silent && stream.facts.state === "running" ? `; silent until ${begins(stream.facts)}, after an amendment` : "";
   const known = stream.connected ? STATES[stream.facts.state] + silent : stream.facts.state === "ended" ? "complete" : "reconnecting …";
   at("dot").className = `dot ${stream.connected ? stream.facts.state : ""}`;
   const by = stream.facts.publisher ? ` · published by ${stream.facts.publisher}` : "";
