@@ -2,12 +2,13 @@
 
     python benchmarks/interval_coverage.py [--data FOLDER] [--streams wide bus …] [MECHANISM …]
 
-Kinds of answers: a step; the steps of the first window; sums of 30 steps (means are the same, divided by 30); the ratio
-of such sums of the two largest columns; the five largest of them, all at once; forecasts of the next step, and of the
-step a season later. They are those that a configuration gets with [[answer]]. `least` is the column that holds least
-often, of columns with 200 steps or more, and `ever` the same of all runs; `clear` pools the columns whose median count
-exceeds their half-width. All others are means of the runs. Made-up streams come with the script, another one for each
-run. Real ones are read from --data, and left out where there is no such folder.
+`known` is the part of all values that have an interval. Kinds of answers: a step; the steps of the first window; sums
+of 30 steps (means are the same, divided by 30); the ratio of such sums of the two largest columns; the five largest of
+them, all at once; forecasts of the next step, and of the step a season later. They are those that a configuration gets
+with [[answer]]. `least` is the column that holds least often, of columns with 200 steps or more, and `ever` the same of
+all runs; `clear` pools the columns whose median count exceeds their half-width. All others are means of the runs.
+Made-up streams come with the script, another one for each run. Real ones are read from --data, and left out where there
+is no such folder.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from sizes import SMALL
 
 from tidegate import WEvent
 from tidegate.core.session import Session
+from tidegate.intervals import Phases
 from tidegate.mechanisms.optstream.opt_stream import OptStream
 from tidegate.mechanisms.pegasus.pegasus import PeGaSus
 from tidegate.mechanisms.plain.sample import Sample
@@ -136,6 +138,8 @@ def measured(mechanism: Any, rows: Matrix, window: int) -> list[float]:
     """The shares of all kinds of answers."""
     releases = Session(mechanism).push_batch(rows)
     fold = mechanism.intervals()
+    if mechanism.skips_steps:  # as of a configuration, whose clock has days and weeks
+        fold = Phases(fold, (24, 168) if window == 24 else (7,))
     fold.attach(fold.begin(), releases)
     radius = np.broadcast_to(releases.radii(CONFIDENCE), rows.shape)
     known = np.isfinite(radius)
@@ -148,6 +152,7 @@ def measured(mechanism: Any, rows: Matrix, window: int) -> list[float]:
         for at in range(len(rows))
     ]
     return [
+        share(known, np.isfinite(releases.values)),
         share(held, known),
         min(each, default=np.nan),
         share(held[:, clear], known[:, clear]),
@@ -167,7 +172,20 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", RuntimeWarning)  # means of nothing
-    kinds = ("steps", "least", "ever", "clear", "first w", "sums", "clear", "ratio", "top", "next", "later")
+    kinds = (
+        "known",
+        "steps",
+        "least",
+        "ever",
+        "clear",
+        "first w",
+        "sums",
+        "clear",
+        "ratio",
+        "top",
+        "next",
+        "later",
+    )
     print(f"{'stream':11}{'mechanism':19}", *(f"{kind:>8}" for kind in kinds), flush=True)
     found: dict[tuple[str, str], list[list[float]]] = {}
     public = list(real(arguments.data))
@@ -188,7 +206,7 @@ def main() -> None:
                 found.setdefault((name, kind.__name__), []).append(measured(mechanism, counts, window))
     for (name, mechanism), runs in found.items():
         means = np.nanmean(runs, axis=0)
-        row = [means[0], means[1], np.nanmin(np.array(runs)[:, 1], initial=np.inf), *means[2:]]
+        row = [*means[:3], np.nanmin(np.array(runs)[:, 2], initial=np.inf), *means[3:]]
         cells = (f"{format(cell, '.1f') if np.isfinite(cell) else '–':>8}" for cell in row)
         print(f"{name:11}{mechanism:19}", *cells)
 

@@ -40,6 +40,25 @@ def steps_of_a_day(seconds: Fraction) -> int | None:
     return int(day) if day.denominator == 1 and day >= 2 else None
 
 
+def seasons_in(seconds: Fraction) -> tuple[int, ...]:
+    """How many steps of so many seconds a day and a week have, as far as steps divide them.
+
+    Examples
+    --------
+    >>> seasons_in(Fraction(3600)), seasons_in(Fraction(86_400)), seasons_in(Fraction(604_800))
+    ((24, 168), (7,), ())
+    """
+    day = steps_of_a_day(seconds)
+    # days have a week, too: measured once a week they would all look like the same weekday
+    week = 7 if seconds == DAY else None if day is None else 7 * day
+    return tuple(p for p in (day, week) if p is not None and 2 <= p <= LONGEST_PERIOD)
+
+
+def seasons_of(steps: Steps) -> tuple[int, ...]:
+    """The same of a clock."""
+    return seasons_in(seconds_of_a_step(steps))
+
+
 def choose_for(policy: Policy, query: Query, steps: Steps, level: object, *, nonnegative: bool) -> Mechanism:
     """`choose` for a query on steps of a clock."""
     return choose(
@@ -79,13 +98,10 @@ def choose(
     The choice is a function of these arguments, so that a stream that restarts gets the same mechanism.
     """
     shape: dict[str, Any] = {"columns": columns, "grid": grid, "rounding": rounding}
-    season = steps_of_a_day(seconds)
-    # days have a week, too: measured once a week they would all look like the same weekday
-    week = 7 if seconds == DAY else None if season is None else 7 * season
-    periods = [p for p in (season, week) if p is not None and 2 <= p <= LONGEST_PERIOD]
+    season, periods = steps_of_a_day(seconds), seasons_in(seconds)
     if not isinstance(policy, Tide.supports) or type(policy.budget).__name__ not in Tide.budgets:
         return Uniform(policy, **shape)
-    tide = Tide(policy, periods=tuple(periods), nonnegative=nonnegative, **shape)
+    tide = Tide(policy, periods=periods, nonnegative=nonnegative, **shape)
     if level is None or not nonnegative:
         return tide
     description = Description(level=level, columns=columns, season=season)

@@ -12,6 +12,7 @@ state has a public size. It resumes from that state, or by folding the releases 
 `Smoothed`          means of groups of measurements (PeGaSus); `Averaged` of the last steps, `Pruned` in hierarchies
 `Curves`            curves of whole periods (Fourier)
 `Modelled`          a model that releases its own standard deviations (Tide)
+`Phases`            infinite where no measurement was near that time of the day or the week
 `History`           gives the releases of a session their intervals, when somebody asks for them
 `Errors`            of what errors are made: what a step has alone, and what it shares with the steps before it
 ==================  =====================================================================================
@@ -28,6 +29,7 @@ from tidegate.intervals.held import Filtered as Filtered
 from tidegate.intervals.held import Held as Held
 from tidegate.intervals.history import History as History
 from tidegate.intervals.modelled import Modelled as Modelled
+from tidegate.intervals.phases import Phases as Phases
 from tidegate.intervals.sampled import Sampled as Sampled
 from tidegate.intervals.smoothed import Averaged as Averaged
 from tidegate.intervals.smoothed import Pruned as Pruned

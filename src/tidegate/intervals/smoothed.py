@@ -12,8 +12,12 @@ from tidegate.releases import Integers, Releases, Status, Values
 SQUARES = 0  # Σ of squared residuals, less what noise explains
 COUNT = 1  # how many they are
 PRODUCTS = 2  # Σ of products of two residuals of a group that follow each other
-LAST = 3  # the last residual
-ROWS = 4
+DRIFT = 3  # Σ of residuals
+SIZES = 4  # Σ of the sizes of their values
+LAST = 5  # the last residual
+ROWS = 6
+
+MOST_GROWN = 4.0  # times that more may be flattened than before, because a stream has grown
 
 AT_ONCE = 1 << 14  # values that are looked at together: all about them stays in the cache
 
@@ -71,6 +75,13 @@ class Smoothed(Learning):
         before = np.concatenate([state[np.newaxis, LAST], away[:-1]])
         return np.where(counted > 0, away * before, 0.0), away[-1]
 
+    def _drift(self, releases: Releases, part: slice, counted: Values) -> tuple[Values, Values]:
+        """Residuals, and the sizes of their values."""
+        measured, values = releases.measured, releases.values[part]
+        assert measured is not None
+        there = counted > 0
+        return np.where(there, measured.noisy[part] - values, 0.0), np.where(there, np.abs(values), 0.0)
+
     def learn(self, state: State, releases: Releases) -> State:
         """Add up the residuals."""
         length = max(1, AT_ONCE // self.columns)
@@ -78,7 +89,8 @@ class Smoothed(Learning):
             part = slice(begin, begin + length)
             rest, counted, _ = self._residuals(state, releases, part)
             products, last = self._products(state, releases, part, counted)
-            added = np.stack([each.sum(axis=0) for each in (rest, counted, products)])
+            sums = (rest, counted, products, *self._drift(releases, part, counted))
+            added = np.stack([each.sum(axis=0) for each in sums])
             state = np.concatenate([state[:LAST] + added, last[np.newaxis], self.more(state, releases, part)])
         return state
 
@@ -92,20 +104,38 @@ class Smoothed(Learning):
         squares = state[SQUARES] + np.cumsum(rest, axis=0)
         counts = state[COUNT] + np.cumsum(counted, axis=0)
         variance = self.law.variance(self.scales(releases, slice(None)))
-        flattened = (np.maximum(squares, 0.0) + variance) / (counts + 1)
+        grown = self._grown(state, releases, counted)
+        flattened = (np.maximum(squares, 0.0) + variance) / (counts + 1) * grown
         return variance * np.minimum(self._left / np.maximum(sizes, 1), 1), flattened, sizes
 
+    def _grown(self, state: State, releases: Releases, counted: Values) -> Values:
+        """How many times as large as before values are, where they are larger: as many times as much is flattened."""
+        sizes = state[SIZES] + np.cumsum(self._drift(releases, slice(None), counted)[1], axis=0)
+        counts = state[COUNT] + np.cumsum(counted, axis=0)
+        now = np.abs(releases.values) * counts / np.maximum(sizes, self.law.grid)
+        return np.clip(np.where(np.isnan(now), 1.0, now), 1.0, MOST_GROWN)
+
     def errors(self, state: State, releases: Releases) -> Errors:
-        """Means of one group have noise in common, and what residuals that follow each other have in common."""
+        """Means of a group share its noise; of what is flattened they share what residuals in a row have in common."""
         left, flattened, sizes = self._parts(state, releases)
-        counted = self._residuals(state, releases, slice(None))[1]
+        rest, counted, _ = self._residuals(state, releases, slice(None))
         products = self._products(state, releases, slice(None), counted)[0]
-        slow = state[PRODUCTS] + np.cumsum(products, axis=0)
-        slow = np.clip(slow / (state[COUNT] + np.cumsum(counted, axis=0) + 1), 0.0, flattened)
+        drift = self._drift(releases, slice(None), counted)[0]
+        counts = state[COUNT] + np.cumsum(counted, axis=0) + 1
+        grown = self._grown(state, releases, counted)
+        slow = (state[PRODUCTS] + np.cumsum(products, axis=0)) / counts * grown
+        # a mean that is off on one side by more than chance explains stays so
+        mean = (state[DRIFT] + np.cumsum(drift, axis=0)) / counts
+        squares = np.maximum(state[SQUARES] + np.cumsum(rest, axis=0), 0.0) / counts
+        chance = (squares + self.law.variance(self.scales(releases, slice(None)))) / counts
+        lasting = np.where(sizes > 1, np.maximum(mean**2 - chance, 0.0) * grown, 0.0)
+        lasting = np.minimum(lasting, flattened)
+        slow = np.clip(slow - lasting, 0.0, flattened - lasting)
         kept = np.equal(releases.status, Status.APPROXIMATED)[:, np.newaxis] | (sizes < 1)
         carry = np.sqrt(np.maximum(sizes - 1, 0.0) / np.maximum(sizes, 1.0))
-        own, shared = np.where(sizes > 1, flattened - slow, 0.0), left + np.where(sizes > 1, slow, 0.0)
-        return Errors(own, np.where(kept, np.inf, shared), carry, np.zeros(own.shape))
+        own = np.where(sizes > 1, flattened - slow - lasting, 0.0)
+        shared = left + np.where(sizes > 1, slow, 0.0)
+        return Errors(own, np.where(kept, np.inf, shared), carry, lasting)
 
     def radius(self, state: State, releases: Releases, confidence: float) -> Values:
         """Of a measurement its noise; of a mean what is left of it, and what was flattened."""

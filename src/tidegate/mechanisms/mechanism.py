@@ -303,6 +303,11 @@ class Mechanism(ABC):
         """Whether the state holds noise that is still to be used: then a copy of a log restarts."""
         return False
 
+    @property
+    def skips_steps(self) -> bool:
+        """Whether it looks at the steps that it measures and at no others: of these releases say nothing."""
+        return False
+
     @abstractmethod
     def begin(self, first: int) -> Any:
         """The state before the first step, when no window has spent anything: a tuple of arrays, or of such tuples."""

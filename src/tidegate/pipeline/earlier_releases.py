@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from tidegate import mechanisms, policy
 from tidegate.config import Config
+from tidegate.config.auto import seasons_of
 from tidegate.core.account import Account
 from tidegate.core.charges import Charges, Integers
 from tidegate.core.commit import AMENDED, EVENT, HALTED, OPENED, PUSHED, Row
@@ -99,14 +100,18 @@ class Ended(NamedTuple):
         radius = None if chunk.radius is None else moved(chunk.radius)
         return replace(chunk, values=moved(chunk.values), radius=radius)
 
-    def chunks(self, rows: Rows, masks: Masks | None = None, *, withholds: bool = True) -> Iterator[Chunk]:
-        """What it has released, in order; `masks` and `withholds` as for `ReleaseReader`."""
+    def chunks(
+        self, rows: Rows, masks: Masks | None = None, *, withholds: bool = True, seasons: Sequence[int] = ()
+    ) -> Iterator[Chunk]:
+        """What it has released, in order; `masks`, `withholds` and `seasons` as for `ReleaseReader`."""
         mechanism = self._mechanism(rows)
         if mechanism is None:
             return
         name = self.scope.name
         state = {**BEGINNING, "commit": self.since}
-        reader = ReleaseReader(name, self.scope, mechanism, masks=masks, withholds=withholds, state=state)
+        reader = ReleaseReader(
+            name, self.scope, mechanism, masks=masks, withholds=withholds, seasons=seasons, state=state
+        )
         for row in rows(self.since):
             if row.number >= self.until:
                 return
@@ -229,7 +234,8 @@ def newest_before(released: Released, earlier: Sequence[Ended], since: int = 1) 
         if each.scope.name == released.name and each.same_statistic(config):
             masks = released.masks(int(each.query["mechanism"].get("columns", 1)))
             withholds = config.mechanism.statistic == "steps"
-            chunks = each.chunks(released.rows, masks, withholds=withholds)
+            seasons = seasons_of(config.steps)
+            chunks = each.chunks(released.rows, masks, withholds=withholds, seasons=seasons)
             wanted = (chunk.picked(np.flatnonzero(chunk.step >= since)) for chunk in chunks)
             before = joined((chunk for chunk in wanted if len(chunk)), width)
             if len(before):

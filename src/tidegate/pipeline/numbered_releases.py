@@ -9,7 +9,7 @@ the next start instead of at the first commit.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from tidegate.core.errors import LogMismatch
 from tidegate.core.mechanism import Mechanism
 from tidegate.core.scope import Scope
 from tidegate.core.session import charges_of
-from tidegate.intervals import Fold
+from tidegate.intervals import Fold, Phases
 from tidegate.pipeline.missing_readings import Gaps
 from tidegate.pipeline.window_spending import Spending
 from tidegate.releases import Releases, Status
@@ -63,6 +63,8 @@ class ReleaseReader:
         Which cells of some steps have no reading, or None; None where no reading is ever missing.
     withholds
         Whether a value without a reading is withheld; not so where released values are sums over steps.
+    seasons
+        Lengths of a day and a week in steps, as far as the clock has them.
     explained
         Whether releases say of what their errors are made: answers ask for it.
     state
@@ -77,6 +79,7 @@ class ReleaseReader:
         *,
         masks: Masks | None,
         withholds: bool,
+        seasons: Sequence[int] = (),
         explained: bool = False,
         state: State | None = None,
     ) -> None:
@@ -84,6 +87,8 @@ class ReleaseReader:
         self._columns, self._outputs = mechanism.columns, mechanism.outputs
         self._masks, self._withholds, self._explained = masks, withholds, explained
         self._intervals: Fold | None = mechanism.intervals() if hasattr(mechanism, "intervals") else None
+        if self._intervals is not None and seasons and getattr(mechanism, "skips_steps", False):
+            self._intervals = Phases(self._intervals, seasons)
         self._revises = bool(getattr(mechanism, "revised", ()))
         found = BEGINNING if state is None else state
         self.commit: int = found["commit"]  # the next one
@@ -98,7 +103,8 @@ class ReleaseReader:
             self._errors = self._intervals.begin()
             if found["intervals"] is not None:
                 stored = np.frombuffer(b64decode(found["intervals"]), dtype=self._errors.dtype)
-                self._errors = stored.reshape(self._errors.shape).copy()
+                # version 1.0.0a1 did not store which phases were measured: none, then
+                self._errors.ravel()[: len(stored)] = stored
 
     @property
     def state(self) -> State:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.config import Config, Queries
+from tidegate.config.auto import seasons_of
 from tidegate.config.keys import THE_END
 from tidegate.core.commit import AMENDED, FINISHED, OPENED, Row
 from tidegate.core.errors import LogMismatch
@@ -86,6 +87,7 @@ class Reading:
             mechanism,
             masks=partial(self.side_tables.gaps, columns=mechanism.columns) if gappy else None,
             withholds=part.mechanism.statistic == "steps",
+            seasons=seasons_of(part.steps),
             explained=any(each.answers for each in self.parts.values()),
             state=state,
         )

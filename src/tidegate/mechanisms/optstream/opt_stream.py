@@ -887,6 +887,11 @@ class OptStream(Periodic, SharingMechanism):
         """Whether columns have sample times of their own."""
         return False
 
+    @property
+    def skips_steps(self) -> bool:
+        """Steps between measurements are not looked at."""
+        return True
+
     def intervals(self) -> Fold:
         """A walk since the last sample or between two, and what final values have corrected."""
         law = replace(self.measured_law, rounded=self.rounded_by)

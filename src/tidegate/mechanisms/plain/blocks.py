@@ -245,6 +245,11 @@ class Blocks(Mechanism):
         numbers[NEXT] = max(numbers[NEXT], spans[live, 1].max(initial=-1) + 1)
         return found._replace(source=np.where(found.source > 0, found.source + before, 0), spans=spans)
 
+    @property
+    def skips_steps(self) -> bool:
+        """As for the mechanism."""
+        return self.mechanism.skips_steps
+
     def intervals(self) -> Fold | None:
         """As for the mechanism, over all blocks; of one that smooths within a block nothing is known."""
         found = self.mechanism.intervals()

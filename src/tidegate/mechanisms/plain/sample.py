@@ -89,6 +89,11 @@ class Sample(Measuring):
         check_scale(self.scale)  # refuses, while nothing is charged, what noise could not be drawn for
 
     @property
+    def skips_steps(self) -> bool:
+        """Steps between measurements are not looked at."""
+        return True
+
+    @property
     def period(self) -> int:
         """Steps from one measurement to the next."""
         assert self.every is not None

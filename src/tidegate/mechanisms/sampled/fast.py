@@ -424,6 +424,11 @@ class Fast(Measuring):
         windows = steps // self.policy.steps_charged + 1 if self.sliding else 1
         return min(steps, windows * self.measurements)
 
+    @property
+    def skips_steps(self) -> bool:
+        """Steps between measurements are not looked at."""
+        return True
+
     def intervals(self) -> Fold:
         """A walk since the last measurement, whose noise the filter has lessened."""
         law = replace(self.measured_law, rounded=self.rounded_by)

@@ -410,6 +410,11 @@ class RescueDP(Mechanism):
             spent.step = first + len(rows) - 1
         return out
 
+    @property
+    def skips_steps(self) -> bool:
+        """Steps between measurements are not looked at."""
+        return True
+
     def intervals(self) -> Fold:
         """A walk since the last measurement, whose noise the filter has lessened."""
         law = Law("laplace", float(Fraction(self.grid)), self.rounded_by)

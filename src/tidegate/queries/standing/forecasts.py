@@ -29,7 +29,8 @@ class Forecast(Operator):
 
     Nine of ten earlier predictions were off from what was then released by at most as much as an interval is wide, as far
     as the past tells. To that comes what releases hide: the scatter of the truth around a level, and what a release
-    repeats of the error of the one before, because a forecast repeats it too. A later word on an earlier step changes
+    repeats of the error of the one before, because a forecast repeats it too. There is no interval where one of the last
+    20 releases has none. A later word on an earlier step changes
     no forecast.
 
     Parameters
@@ -50,16 +51,19 @@ class Forecast(Operator):
         super().__init__(meaning, columns)
         self.ahead = ahead
         self.every = every
+        self._known: Values | int = 0  # steps in a row of which releases have said how far off they are
 
     def push(self, known: Known) -> Iterator[Row]:
         """Learn from the next step, and forecast if it is time."""
         self._learn(known)
+        own, shared, carry, lasting = known.made_of
+        self._known = np.where(np.isinf(shared), 0, self._known + np.ones(len(known.values)))
         if known.step % self.every:
             return
-        own, shared, carry, lasting = known.made_of
         hidden = SPREAD * np.sqrt(own + shared * carry + lasting)
         hidden = np.where(np.isnan(hidden), 0.0, hidden)  # of some mechanisms nothing is known
-        hidden = np.where(np.isinf(hidden), np.nan, hidden)  # nothing was measured yet
+        # nothing was measured yet, or only now and then: then nothing says what happened in between
+        hidden = np.where(np.isinf(hidden) | (self._known < RECENT), np.nan, hidden)
         for ahead, (values, radius) in enumerate(self._predict(known.step), 1):
             for row in self._rows(known.step + ahead, values, np.hypot(radius, hidden)):
                 yield row._replace(more=(ahead,))
