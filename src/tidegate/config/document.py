@@ -144,8 +144,9 @@ what was known at its step: where a mechanism revises earlier steps, the later w
 
 `unexpected` needs no threshold. It compares each value with its forecast from the step before, and says on which side it
 lies: `direction`, `expected`, and the interval from `expected_low` to `expected_high` that holds 99 of 100 of the
-forecast's errors so far. So about one step in a hundred is an alarm where nothing has happened, and more while fewer
-than 99 errors are known. It begins with 20.
+forecast's errors so far. A value outside of it by less than a tenth of its own half-width raises no alarm. So at most
+about one step in a hundred is an alarm where nothing has happened, and more while fewer than 99 errors are known. It
+begins with 20.
 
 How many values are clipped is a statistic of its own, with a small share of the budget: a histogram of the values inside
 of the clip and `other`, and the part that is `other`. Values at the upper end itself count as `other`.

@@ -77,8 +77,8 @@ STYLE = "\n".join(
         ".wide svg{font-size:24px}h2 .off{white-space:normal}",
         "details td,details th{padding:2px 6px 2px 0}}",
         "footer{color:var(--quiet);font-size:14px}code{font-size:13px}",
-        "@media print{body{background:#fff;font-size:12px}main{max-width:none;padding:0}section{border:0;padding:8px 0;",
-        "break-inside:avoid}.many figure{break-inside:avoid}details:not([open]),.screen{display:none}",
+        "@media print{body{background:#fff;font-size:12px}main{max-width:none;padding:0}section{border:0;padding:8px 0}",
+        "figure,tr,.noisy{break-inside:avoid}h2,h3{break-after:avoid}details:not([open]),.screen{display:none}",
         ".quiet,footer,figcaption{font-size:10px}.promise{font-size:14px}h1{font-size:24px}h2{font-size:16px}}",
     )
 )

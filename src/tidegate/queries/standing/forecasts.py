@@ -21,6 +21,7 @@ CONFIDENCE = 0.9
 SLOWEST = 0.25  # how much of a phase's profile the newest value is at least
 BESIDE = 1 - 1 / RECENT  # how much of what is known of the side of errors is left after each
 SURE = 2.0  # standard errors by which that side is more than chance
+VISIBLE = 0.1  # of the half-width of a value: less than that nobody can tell from what was expected
 LEVELS = (1 / 24, 1 / 4)  # the same of a level that hardly moves, and of one that follows
 
 
@@ -230,7 +231,8 @@ class Unexpected(SeasonalForecast):
 
     Expected is the forecast from the step before, in the interval that holds 99 of 100 of its earlier errors: those of
     the last 400 steps, or the largest as long as there are fewer than 99. Releases are compared with releases, so the
-    noise is in that interval. An alarm is certain where the whole interval of the value is outside of it.
+    noise is in that interval. A value outside of it by less than a tenth of its own half-width raises no alarm. An alarm
+    is certain where the whole interval of the value is outside of it.
 
     Parameters
     ----------
@@ -285,7 +287,8 @@ class Unexpected(SeasonalForecast):
         self._learn(known)
 
     def _judged(self, row: Row, middle: float, low: float, high: float) -> tuple[object, ...]:
-        above, below = self.above and row.value > high, self.below and row.value < low
+        seen = VISIBLE * np.nan_to_num(row.high - row.low) / 2
+        above, below = self.above and row.value > high + seen, self.below and row.value < low - seen
         certain = (above and row.low > high) or (below and row.high < low)
         direction = "above" if above else "below" if below else ""
         return above or below, certain, direction, *(float(f"{each:.6g}") for each in (middle, low, high))
