@@ -162,7 +162,7 @@ def test_what_cannot_be_named_is_refused_with_a_reason(name: str, tmp_path: Path
         ("HierarchicalPeGaSus", "", 'write for example hierarchy = "regions.csv" in [query]'),
         ("ClippedHistogram", "lag = 100\nbins = 3", "use it from Python"),
         ("Threshold", "", "Threshold is one release and no stream"),
-        ("PersonalAbsorption", 'requirements = [["1/2", "1/4"]]', "use it from Python"),
+        ("PersonalAbsorption", 'requirements = [["1/2", "1/4"]]', "belong to [protect]"),
         ("BudgetAbsorption", 'pan_private = "single"', "adds up its events before the mechanism sees them"),
         ("BudgetDistribution", 'pan_private = "announced"', "one by one from Python"),
         ("Fast", 'calibration = "paper"', "unknown key 'calibration' in [mechanism]"),

@@ -18,6 +18,7 @@ from tidegate.noise import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.plan import Description
 from tidegate.plan.predict import choices
+from tidegate.plan.requirements import divided
 from tidegate.policy import WEvent
 from tidegate.queries import Hierarchy
 from tidegate.releases import Releases
@@ -41,7 +42,8 @@ ELSEWHERE = {
     ),
     **dict.fromkeys(
         ("PersonalAbsorption", "PersonalDistribution"),
-        "read columns for each requirement of units, and are BudgetAbsorption and BudgetDistribution without any",
+        "read columns for each requirement of units, and are BudgetAbsorption and BudgetDistribution without any; "
+        "`tidegate bench --requirements` compares them",
     ),
 }
 ELSEWHERE["Discover"] = "finds categories of units, and is no release of given columns"
@@ -135,7 +137,7 @@ def errors(mechanism: Mechanism, truth: Matrix) -> dict[str, tuple[float, float]
     >>> sorted(errors(Uniform(WEvent(epsilon="1", window=2)), np.ones((50, 1), dtype=np.int64)))
     ['at once', 'running sums', 'window sums']
     """
-    releases = Session(mechanism).push_batch(truth)
+    releases = Session(mechanism).push_batch(divided(mechanism, truth))
     if mechanism.statistic == "sums":
         return {SUMS: cut_errors(releases.values, np.cumsum(truth, axis=0))}
     if mechanism.statistic == "windows":

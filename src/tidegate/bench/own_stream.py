@@ -29,15 +29,19 @@ from tidegate.bench.measure import (
     published,
 )
 from tidegate.config.tuning import rough
-from tidegate.errors import InvalidInput
+from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import ExactLike, positive, show
+from tidegate.ingest.requirements import Promise
 from tidegate.mechanisms import Mechanism
+from tidegate.mechanisms.w_event.personal import Personal, Requirement
+from tidegate.plan.requirements import strictest, with_requirements
 from tidegate.policy import WEvent
 from tidegate.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+STRICTEST = "strictest"  # the requirement that every unit gets where a mechanism follows none
 INSIDE = "INSIDE ONLY: computed from raw data without noise; not to be published."
 FIELDS = (
     "epsilon",
@@ -216,6 +220,7 @@ def compare(
     runs: int = 20,
     public: bool = False,
     as_published: bool = False,
+    requirements: Callable[[Promise], Sequence[Requirement]] | None = None,
     tell: Callable[[str], None] = lambda words: None,
 ) -> Comparison:
     """Run mechanisms on a stream, each with the parameters of a plan and with the best ones in hindsight.
@@ -244,12 +249,19 @@ def compare(
         Whether the stream may be known.
     as_published
         Every mechanism with the noise and the defaults of its paper, and nothing chosen for the stream.
+    requirements
+        What some units ask for, by what all have: then each of these units is a count of the stream. Mechanisms that
+        follow requirements are compared with all others, which have the strictest for every unit.
     tell
         Called with a few words at the beginning of each piece of work.
     """
     step = positive("grid", grid)
     truth = to_units(values, step)
     change = positive("max_change", max_change) / step
+    if requirements is not None and not step == change == 1:
+        raise InvalidParameter(
+            "requirements", "given", "absent unless values are counts of units", "drop grid and max_change"
+        )
     columns, ticks = truth.shape[1], float(step)
     known = rough(float(np.abs(values).mean())) if level is None else level
     made_up = planned_on(truth, known / ticks, season)
@@ -277,11 +289,17 @@ def compare(
             policy = WEvent(epsilon=epsilon, window=window, max_change=show(change))
             for name, kind in kinds.items():
                 tell(f"{name} at ε = {epsilon}, w = {window}")
-                found = (
-                    published(kind, policy, columns, len(truth))
-                    if as_published
-                    else configured(kind, policy, columns, season, len(truth))
-                )
+                asked = requirements(Promise(positive("epsilon", epsilon), window)) if requirements else ()
+                all_units = strictest(policy, asked) if asked else policy
+                found: list[Mechanism]
+                if asked and issubclass(kind, Personal):
+                    found = [with_requirements(kind, policy, columns, asked)]
+                elif as_published:
+                    found = published(kind, all_units, columns, len(truth))
+                else:
+                    found = configured(kind, all_units, columns, season, len(truth))
+                if asked and not issubclass(kind, Personal):
+                    name = f"{name}, {STRICTEST}"
                 labels: dict[str, Any] = {"epsilon": epsilon, "window": window, "mechanism": name}
                 for row in compared(found, truth, made_up, few, runs, math.inf) if found else ():
                     if row["statistic"] not in wanted:

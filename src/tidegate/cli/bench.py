@@ -53,6 +53,13 @@ def bench(
             help="The noise and the defaults of each paper; nothing is tuned for the stream.",
         ),
     ] = False,
+    requirements: Annotated[
+        Path | None,
+        typer.Option(
+            help="A CSV file of units that ask for a smaller ε or a longer window; units of the stream have these "
+            "requirements by chance, and mechanisms that follow none have the strictest."
+        ),
+    ] = None,
     as_json: Machine = False,
 ) -> None:
     """Compare mechanisms on a stream of your own: errors with intervals over runs, at once and delayed.
@@ -67,7 +74,9 @@ def bench(
     from tidegate.cli.progress import stages
     from tidegate.errors import InvalidInput, InvalidParameter
     from tidegate.exact import whole
+    from tidegate.ingest.requirements import read_requirements
     from tidegate.mechanisms import chosen
+    from tidegate.plan.requirements import requirements_of
 
     runs, steps = whole("runs", runs, least=2), whole("steps", steps)  # one run has no interval
     windows = [_window(word) for word in _words("window", window)]
@@ -89,6 +98,9 @@ def bench(
             runs=runs,
             public=public,
             as_published=as_published,
+            requirements=None
+            if requirements is None
+            else lambda least: requirements_of(read_requirements(requirements, least)),
             tell=tell,
         )
     if not found.rows:
@@ -110,6 +122,10 @@ def bench(
         typer.echo(json.dumps(facts, indent=1))
         return
     _print(found)
+    if requirements is not None:
+        typer.echo(
+            "strictest: with the smallest ε and the longest window of all requirements, for every unit."
+        )
     for name in written:
         typer.echo(f"Wrote {name}.")
     if not public:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tidegate.config import Config, Queries
     from tidegate.mechanisms import Discover
+    from tidegate.mechanisms.w_event.personal import Requirement
     from tidegate.plan import Plan, StreamModel
     from tidegate.plan.predict import Prediction
     from tidegate.policy import Policy
@@ -82,6 +83,12 @@ def plan(
         ),
     ] = None,
     categories: Annotated[int, typer.Option(help="In how many of them a unit counts in a window.")] = 1,
+    requirements: Annotated[
+        Path | None,
+        typer.Option(
+            help="Without a configuration: a CSV file of units that ask for a smaller ε or a longer window."
+        ),
+    ] = None,
     delay: Annotated[int, typer.Option(help="Allow values that arrive up to so many steps late.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="One made-up stream instead of three.")] = False,
     every: Annotated[
@@ -97,9 +104,11 @@ def plan(
     """
     from tidegate.cli.progress import stages
     from tidegate.errors import InvalidParameter
-    from tidegate.exact import whole
+    from tidegate.exact import positive, whole
+    from tidegate.ingest.requirements import Promise, read_requirements
     from tidegate.mechanisms import chosen
     from tidegate.plan import Description, make_plan
+    from tidegate.plan.requirements import requirements_of
     from tidegate.plan.target import reach, read_target
     from tidegate.policy import Event, WEvent
 
@@ -132,7 +141,15 @@ def plan(
         "max_change": max_change,
         "adjacency": adjacency,
     }
-    policy: Policy = WEvent(window=window, **common) if window != 1 else Event(**common)
+    asked: tuple[Requirement, ...] = ()
+    if requirements is not None and config is not None:
+        raise InvalidParameter(
+            "requirements", str(requirements), "absent with a configuration, which names its own", "drop it"
+        )
+    if requirements is not None:
+        least = Promise(positive("epsilon", epsilon), window)
+        asked = requirements_of(read_requirements(requirements, least))
+    policy: Policy = WEvent(window=window, **common) if window != 1 or asked else Event(**common)
     if discover is not None:
         from tidegate.mechanisms import Discover
 
@@ -143,6 +160,7 @@ def plan(
     if config is not None:
         settings = read_settings(config, query)
         policy, columns, season = settings.policy, settings.columns, settings.season
+        asked = settings.requirements
         if released is not None and not settings.measures_values:
             raise InvalidParameter(
                 "released",
@@ -150,6 +168,10 @@ def plan(
                 "absent for means and quantiles, which are not what is measured",
                 "describe the stream with --level",
             )
+    if asked and target is not None:
+        raise InvalidParameter(
+            "target", target, "absent where units have requirements, each of its own", "drop it"
+        )
     weight = settings.count_weight if config is not None else None  # of one record, where a mean is asked for
     records = 100.0 if level is None else level
     stream: StreamModel
@@ -166,7 +188,7 @@ def plan(
         stream = Description(size, columns, season, daily, weekly, noise, memory)
     kinds = chosen()
     with stages(len(kinds), quiet=as_json) as tell:
-        made = make_plan(policy, stream, runs=1 if quick else 3, tell=tell, kinds=kinds)
+        made = make_plan(policy, stream, runs=1 if quick else 3, tell=tell, kinds=kinds, requirements=asked)
     if weight is not None:
         made = made.of_means(records)
     guessed = (
@@ -326,6 +348,7 @@ class Settings(NamedTuple):
     remark: str = ""
     count_weight: float | None = None
     measures_values: bool = True
+    requirements: tuple[Requirement, ...] = ()
 
 
 def read_settings(file: Path, name: str | None = None) -> Settings:
@@ -342,6 +365,7 @@ def read_settings(file: Path, name: str | None = None) -> Settings:
     read_clips(queries)
     season = steps_of_a_day(step_seconds(config))
     from tidegate.plan import Profile
+    from tidegate.plan.requirements import requirements_of
 
     policy, query = at_what_was_learnt(config), config.query.applied
     likely = likely_level(config, policy)
@@ -357,7 +381,8 @@ def read_settings(file: Path, name: str | None = None) -> Settings:
         return Settings(policy, query.width, season, None, *likely, remark, None, False)
     values = released_values(queries, config.name)
     profile = None if values is None else Profile(values, season)
-    return Settings(policy, query.width, season, profile, *likely, _of_learning(config))
+    asked = () if query.requirements is None else requirements_of(query.requirements)
+    return Settings(policy, query.outputs, season, profile, *likely, _of_learning(config), requirements=asked)
 
 
 def released_values(queries: Queries, name: str) -> npt.NDArray[np.float64] | None:

@@ -122,7 +122,9 @@ def run_preview(queries: Queries, levels: Sequence[float], folder: Path, report:
     blocks = dict(zip((part.name for part in made.parts), made_up(made.parts, levels), strict=True))
     truth = [
         part.query.exact_answers(
-            np.concatenate([block.units for block in blocks[part.name]]) / part.query.ticks
+            part.mechanism.ideal(
+                np.concatenate([block.units for block in blocks[part.name]]) / part.query.ticks
+            )
         )
         for part in made.parts
     ]
@@ -188,6 +190,7 @@ def made_up(parts: Sequence[Config], levels: Sequence[float]) -> list[list[StepB
     from tidegate.noise import install
     from tidegate.noise.fixed import FixedEntropy
     from tidegate.plan import Description
+    from tidegate.plan.requirements import divided
     from tidegate.queries.relations import adjusted
     from tidegate.report.accuracy import step_seconds
 
@@ -224,7 +227,7 @@ def made_up(parts: Sequence[Config], levels: Sequence[float]) -> list[list[StepB
     found = []
     for part, value in zip(parts, values, strict=True):
         query = part.query
-        units = value * query.ticks
+        units = divided(part.mechanism, value) * query.ticks
         if query.aggregate == "mean":  # as many records, whose values are in the middle of the clip
             units = np.concatenate([value * 0, value * query.count_weight], axis=1)
         found.append(

@@ -354,7 +354,7 @@ def _columns(released: Released) -> list[str]:
     from tidegate.sinks.chunks import joined
 
     config = released.config
-    last = joined(released.chunks(released.number - 1), config.query.width) if released.number else None
+    last = joined(released.chunks(released.number - 1), config.query.outputs) if released.number else None
     return columns_of(config, joined([], 0) if last is None else last)
 
 
@@ -365,7 +365,7 @@ def _accuracy(released: Released) -> dict[str, Any] | None:
     from tidegate.report.wording import Words
     from tidegate.sinks.chunks import joined, latest
 
-    recent = joined(released.chunks(max(0, released.number - RECENT)), released.config.query.width)
+    recent = joined(released.chunks(max(0, released.number - RECENT)), released.config.query.outputs)
     config, newest = as_listed(released.config, latest(recent))
     found = accuracy(config, newest)
     if found is None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.clock.steps import DAY as CALENDAR_DAY
 from tidegate.errors import TidegateError
-from tidegate.mechanisms import Mechanism
+from tidegate.mechanisms import Mechanism, find
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.mechanisms.tide.tide import Tide
 from tidegate.plan import Description, make_plan
+from tidegate.plan.requirements import PERSONAL, requirements_of
 from tidegate.policy import Policy
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def seasons_of(steps: Steps) -> tuple[int, ...]:
 
 def choose_for(policy: Policy, query: Query, steps: Steps, level: object, *, nonnegative: bool) -> Mechanism:
     """`choose` for a query on steps of a clock."""
+    if query.requirements is not None:
+        return _for_requirements(policy, query, steps, level, nonnegative=nonnegative)
     return choose(
         policy,
         query.width,
@@ -70,6 +73,22 @@ def choose_for(policy: Policy, query: Query, steps: Steps, level: object, *, non
         None if level is None else float(str(level)),
         nonnegative=nonnegative,
     )
+
+
+def _for_requirements(
+    policy: Policy, query: Query, steps: Steps, level: object, *, nonnegative: bool
+) -> Mechanism:
+    """What follows requirements of units; by default the one that is better on most streams."""
+    assert query.requirements is not None
+    kinds = {name: each for name in PERSONAL if (each := find(name)) is not None}
+    asked, kind = requirements_of(query.requirements), kinds[PERSONAL[0]]
+    if level is not None and nonnegative:
+        season = steps_of_a_day(seconds_of_a_step(steps))
+        stream = Description(level=float(str(level)), columns=query.outputs, season=season)
+        plan = make_plan(policy, stream, runs=1, kinds=kinds, requirements=asked)
+        kind = type(plan.best().mechanism)
+    shape: dict[str, Any] = {"columns": query.width, "grid": query.grid, "rounding": query.rounding}
+    return kind(policy, requirements=asked, **shape)  # type: ignore[call-arg]
 
 
 def choose(

@@ -31,6 +31,7 @@ from tidegate.ingest.query import MISSING
 from tidegate.mechanisms import Mechanism
 from tidegate.mechanisms.discovery.discover import SAME_RECORDS
 from tidegate.mechanisms.mechanism import BOUNDED
+from tidegate.mechanisms.w_event.personal import OWN_COLUMNS
 from tidegate.policy import Guarantee, Policy
 from tidegate.servers.kafka import is_topic
 from tidegate.servers.postgres import is_table
@@ -40,6 +41,7 @@ _DECLARED = (
     "before it came here, so nothing was bounded or checked"
 )
 _GAPS_ARE_PUBLIC = "which readings are missing is public"
+_PUBLIC_TABLE = "the table of requirements is public, or does not depend on the data"
 _RECORDS = "every record is a unit of its own: a person with several records is not protected as one"
 
 
@@ -134,6 +136,8 @@ class Config:
                 assumptions.append(_GAPS_ARE_PUBLIC)
         elif self.schema.unit is None:
             assumptions.append(_RECORDS)
+        if self.query.requirements is not None:  # intake puts them there, by the table
+            assumptions = [_PUBLIC_TABLE if clause == OWN_COLUMNS else clause for clause in assumptions]
         if self.query.discovers:  # the pipeline keeps them
             assumptions = [clause for clause in assumptions if clause != SAME_RECORDS]
         found = replace(found, assumptions=tuple(assumptions))

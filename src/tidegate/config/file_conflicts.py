@@ -110,6 +110,9 @@ def _read(parts: Sequence[Config]) -> Iterator[Place]:
     if first.protect.specifications is not None:
         where = Path(first.locate(first.protect.specifications))
         yield Place(where, "the specifications", "protect", "specifications")
+    if first.protect.requirements is not None:
+        where = Path(first.locate(first.protect.requirements))
+        yield Place(where, "the table of requirements", "protect", "requirements")
     for ending in _READ_BESIDE:
         beside = first.path.with_suffix(ending)
         yield Place(beside, f"the service's {beside.name}")

@@ -397,6 +397,18 @@ class ProtectKeys:
         default="add-remove",
         choices=("add-remove", "replace"),
     )
+    requirements: str | None = key(
+        "For w-event: a CSV file, a public table of units that ask for more than all have: units in its first column, "
+        "columns epsilon and window, of which empty fields say what is said here. Units that are in no table have "
+        "what all have. PersonalAbsorption and PersonalDistribution follow it.",
+        default=None,
+    )
+    population: int | None = key(
+        "For requirements: about how many units there are, also those that are not in the table; by default as many as "
+        "it has. Public knowledge; only accuracy depends on it.",
+        kind="whole",
+        default=None,
+    )
     mobility: str = key(
         "Whether a unit may be in different columns at different steps of a window. `fixed` needs given input, or the "
         "column of units as `column`, as with a public lookup from units to columns.",

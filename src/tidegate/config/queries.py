@@ -345,6 +345,12 @@ class _PartReader(FileReader):
                 "protect",
                 "delta",
             )
+        if protect.requirements is not None:
+            raise self.fail(
+                "requirements of units are not divided among queries or editions; give them one [query].",
+                "protect",
+                "requirements",
+            )
         if protect.policy == "swellfish":
             raise self.fail(
                 "the budgets of secrets are not divided among queries or editions; give this policy one [query].",

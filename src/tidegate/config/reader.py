@@ -38,7 +38,7 @@ from tidegate.config.unsupported import (
 )
 from tidegate.config.withhold import read_withhold
 from tidegate.errors import InvalidInput, InvalidParameter, TidegateError
-from tidegate.exact import exact, whole
+from tidegate.exact import exact, positive, whole
 from tidegate.ingest import Columns, Intervals, Query, Schema, Steps
 from tidegate.ingest.columns import MOST, Discovered
 from tidegate.ingest.learned_clip import LARGEST_VALUE, Learning, Learnt
@@ -46,12 +46,14 @@ from tidegate.ingest.levels import LEAVES, NODES, Levels, better_measured, hiera
 from tidegate.ingest.lookup import Lookup, read_lookup
 from tidegate.ingest.quantiles import METHODS, Range, best_method, parts_over, tree_over
 from tidegate.ingest.query import ALL
+from tidegate.ingest.requirements import Promise, RequirementTable, read_requirements
 from tidegate.intervals import ByLaw
 from tidegate.mechanisms import Mechanism, catalogue, find, installed
 from tidegate.mechanisms.clipped_records import ClippedRecords
 from tidegate.mechanisms.discovery.discover import Discover
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.noise import Law
+from tidegate.plan.requirements import PERSONAL, requirements_of
 from tidegate.policy import Clock, Event, Policy, User, WEvent, read_policy
 from tidegate.policy import Swellfish as SwellfishPolicy
 
@@ -359,6 +361,8 @@ class FileReader:
             )
         found = self.discovered(query_keys, sections["mechanism"], extra)
         query = self.make("query", lambda: _query(query_keys, self.path.parent, steps, found))
+        table = self.make("protect", lambda: self.requirements(protect, steps))
+        query = self.make("protect", lambda: replace(query, requirements=table))
         if not self.overs and query_keys.over is not None:
             self.overs = (query_keys.over,)
         query = self.levelled(query, query_keys, sections["mechanism"])
@@ -523,6 +527,29 @@ class FileReader:
                 )
         return self.policy_of(keys, change, steps)
 
+    def requirements(self, keys: ProtectKeys, steps: Steps) -> RequirementTable | None:
+        """The public table of units that ask for more than all have."""
+        if keys.requirements is None:
+            if keys.population is not None:
+                raise InvalidParameter(
+                    "population", keys.population, "absent without requirements", "drop it"
+                )
+            return None
+        if keys.policy != "w-event" or keys.epsilon is None or keys.window is None or str(keys.delta) != "0":
+            raise InvalidParameter(
+                "requirements",
+                keys.requirements,
+                "absent unless policy is w-event with epsilon alone",
+                'write policy = "w-event", epsilon and window: what all units have at least',
+            )
+        least = Promise(positive("epsilon", keys.epsilon), steps.window("window", keys.window))
+        return read_requirements(
+            self.path.parent / keys.requirements,
+            least,
+            keys.population,
+            lambda window: steps.window("window", window),
+        )
+
     def secrets(self, keys: ProtectKeys, query: Query, steps: Steps) -> Policy:
         """The policy of specified secrets, on the clock of the stream."""
         if keys.specifications is None:
@@ -620,6 +647,13 @@ class FileReader:
                 "mechanism",
                 "name",
             )
+        if query.requirements is not None and keys.name not in ("auto", *PERSONAL):
+            raise self.fail(
+                f'{keys.name} knows no requirements of units; write name = "{PERSONAL[0]}", or drop requirements in '
+                "[protect].",
+                "mechanism",
+                "name",
+            )
         if keys.name == "auto":
             return self.automatic(extra, policy, query, steps)
         kind = (
@@ -647,6 +681,8 @@ class FileReader:
                 raise self.fail(REFUSED[key].sentence, "mechanism", key)
             read[key] = self.parameter(key, value, str(own[key].type))
         arguments: dict[str, Any] = {"columns": query.width, "grid": query.grid, "rounding": query.rounding}
+        if query.requirements is not None:
+            read["requirements"] = requirements_of(query.requirements)
         if "nonnegative" in own:
             read["nonnegative"] = self.nonnegative(read, query)
         if "hierarchy" in own and query.levels is not None:
@@ -709,7 +745,7 @@ class FileReader:
         """A mechanism; a parameter in whose form it finds no sense is named, too."""
         try:
             found = self.make("mechanism", lambda: kind(policy, **arguments, **read))
-            if found.outputs != found.columns and found.forest is None:
+            if found.outputs != found.columns and found.forest is None and "requirements" not in read:
                 raise self.fail(
                     f"{kind.__name__} releases other columns than it is given, and a file has no names for them; use it "
                     "from Python.",

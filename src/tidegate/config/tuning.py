@@ -285,7 +285,7 @@ def records(
     """About how many records a column has in a step, from the histogram of how many a unit has in all."""
     sure = counts > SURE * error
     assert config.steps.count is not None
-    return float(np.sum(0.75 * totals[sure] * counts[sure])) / (config.steps.count * config.query.width)
+    return float(np.sum(0.75 * totals[sure] * counts[sure])) / (config.steps.count * config.query.outputs)
 
 
 def quantile(

@@ -34,6 +34,10 @@ REFUSED = {
     "experiment": Refused(
         False, "experiment = true is refused: it is for recorded streams in which nobody lives; drop the key."
     ),
+    "requirements": Refused(
+        None,
+        'requirements belong to [protect], as a table of units; write requirements = "requirements.csv" there.',
+    ),
     "pan_private": Refused(
         None,
         "pan_private is refused: a stream from a file adds up its events before the mechanism sees them, and an intruder "

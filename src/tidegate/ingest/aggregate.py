@@ -68,6 +68,10 @@ def read_rows(
         parts["column"] = query.columns.indices(frame[schema.value])
     else:
         parts["column"] = column_numbers(query, frame, schema)
+    if query.requirements is not None:  # the columns of each requirement beside each other
+        assert schema.unit is not None
+        begins = query.requirements.of(frame[schema.unit]) * np.int32(len(query.columns))
+        parts["column"] = np.where(parts["column"] < 0, parts["column"], parts["column"] + begins)
     if isinstance(query.columns, Discovered):
         assert schema.column is not None
         parts[CATEGORY] = each_named(texts(frame[schema.column]), query.columns.length)
@@ -291,7 +295,7 @@ def _bounded(query: Query, rows: pl.DataFrame, steps: Matrix) -> Mask:
     values = rows["value"].to_numpy() if "value" in rows.columns else _NOTHING
     times, units, columns = rows["time"].to_numpy(), unit_codes(rows["unit"]), rows["column"].to_numpy()
     distinct = query.aggregate == "distinct"
-    return bounded(steps, times, units, columns, values, query.most, distinct, len(query.columns))
+    return bounded(steps, times, units, columns, values, query.most, distinct, query.counted)
 
 
 def needed(query: Query, rows: pl.DataFrame, steps: Matrix) -> tuple[pl.DataFrame, Matrix]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.errors import InvalidParameter
+from tidegate.ingest.public_table import refused, table_rows
 from tidegate.queries.consistency import reconcile
 from tidegate.structures.hierarchy import Hierarchy
 
@@ -260,30 +259,16 @@ def hierarchy_of(links: Mapping[str, str], columns: Sequence[str] = ()) -> Hiera
 def read_links(path: str | Path) -> dict[str, str]:
     """The parent of each node from a CSV with a header: nodes in its first column, their parents in its second."""
     file = Path(path)
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise InvalidParameter(
-            "hierarchy", file.name, f"a file that can be read ({reason})", "check it"
-        ) from None
-    separator = max((",", ";", "\t", "|"), key=text.partition("\n")[0].count)
-    found: dict[str, str] = {}
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    rows = table_rows("hierarchy", file)
     next(rows, None)
-    for row in rows:
-        cells = [cell.strip() for cell in row]
-        if not any(cells):
-            continue
+    found: dict[str, str] = {}
+    for line, cells in rows:
         if not cells[0] or cells[0] in found:
             what = f"repeats {cells[0]!r}" if cells[0] else "names no node"
-            raise InvalidParameter(
-                "hierarchy",
-                file.name,
-                f"a table of each node once, and line {rows.line_num} {what}",
-                "correct it",
+            raise refused(
+                "hierarchy", file, f"a table of each node once, and line {line} {what}", "correct it"
             )
         found[cells[0]] = cells[1] if len(cells) > 1 else ""
     if not found:
-        raise InvalidParameter("hierarchy", file.name, "a table with at least one node", "write one a line")
+        raise refused("hierarchy", file, "a table with at least one node", "write one a line")
     return found

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,8 +14,7 @@ import polars as pl
 
 from tidegate.errors import InvalidParameter
 from tidegate.ingest.columns import MOST, Columns, Indices
-
-LARGEST_FILE = 256 * 2**20
+from tidegate.ingest.public_table import refused, table_rows
 
 
 @dataclass(frozen=True)
@@ -99,44 +96,25 @@ def read_lookup(path: str | Path) -> Lookup:
     ('north', 'south')
     """
     file = Path(path)
-    try:
-        if file.stat().st_size > LARGEST_FILE:
-            raise _refused(file, f"at most {LARGEST_FILE} bytes long", "leave out what is not needed")
-        text = file.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise _refused(file, f"a file that can be read ({reason})", "check the name") from None
-    except UnicodeDecodeError:
-        raise _refused(file, "UTF-8 text", "convert it") from None
-    head = text.partition("\n")[0]
-    separator = max((",", ";", "\t", "|"), key=head.count)
+    rows = table_rows("lookup", file)
+    next(rows, None)
     keys, groups, seen = [], [], set()
-    try:
-        rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-        next(rows, None)
-        for row in rows:
-            if not any(cell.strip() for cell in row):
-                continue
-            key, group = (row[0].strip(), row[1].strip()) if len(row) > 1 else (row[0].strip(), "")
-            if not key or not group:
-                raise _refused(
-                    file, f"a key and a group in every line, and line {rows.line_num} lacks one", "add it"
-                )
-            if key in seen:
-                raise _refused(
-                    file,
-                    f"a table that has each key once, and line {rows.line_num} repeats {key!r}",
-                    "drop one of the two",
-                )
-            seen.add(key)
-            keys.append(key)
-            groups.append(group)
-    except csv.Error:
-        raise _refused(file, "a CSV, and it has an open quote or a broken line", "correct it") from None
+    for line, row in rows:
+        key, group = (row[0], row[1]) if len(row) > 1 else (row[0], "")
+        if not key or not group:
+            raise refused(
+                "lookup", file, f"a key and a group in every line, and line {line} lacks one", "add it"
+            )
+        if key in seen:
+            raise refused(
+                "lookup",
+                file,
+                f"a table that has each key once, and line {line} repeats {key!r}",
+                "drop one of the two",
+            )
+        seen.add(key)
+        keys.append(key)
+        groups.append(group)
     if not keys:
-        raise _refused(file, "a table with a header and at least one key", "write one a line")
+        raise refused("lookup", file, "a table with a header and at least one key", "write one a line")
     return Lookup(tuple(keys), tuple(groups))
-
-
-def _refused(file: Path, constraint: str, remedy: str) -> InvalidParameter:
-    return InvalidParameter("lookup", file.name, constraint, remedy)

@@ -19,6 +19,7 @@ from tidegate.ingest.learned_clip import Learning
 from tidegate.ingest.levels import NODES, Levels, decimals_of
 from tidegate.ingest.lookup import Lookup
 from tidegate.ingest.quantiles import Quantiles, Range, fan_out
+from tidegate.ingest.requirements import RequirementTable
 from tidegate.ingest.schema import Schema
 from tidegate.policy import Policy
 from tidegate.structures.value_bins import ValueBins
@@ -86,6 +87,9 @@ class Query:
         :class:`~tidegate.mechanisms.clipped_records.ClippedRecords`.
     over
         For "distinct": a unit counts at a step if it was seen in this step or in one of the `over` − 1 before it.
+    requirements
+        A public :class:`~tidegate.ingest.requirements.RequirementTable`: a step has the columns of the units that ask
+        for nothing else, then those of each requirement, and their sums are released.
 
     Privacy
     -------
@@ -118,6 +122,7 @@ class Query:
     quantiles: tuple[ExactLike, ...] = ()
     learn: Learning | None = None
     over: int = 1
+    requirements: RequirementTable | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -145,6 +150,7 @@ class Query:
         self._validate_learning()
         self._validate_over()
         self._validate_discovery()
+        self._validate_requirements()
 
     @property
     def discovers(self) -> bool:
@@ -171,6 +177,24 @@ class Query:
             if given:
                 raise InvalidParameter(
                     name, "given", "absent where categories are found", "drop it, or list the columns"
+                )
+
+    def _validate_requirements(self) -> None:
+        if self.requirements is None:
+            return
+        for name, given in (
+            ("aggregate", self.aggregate not in ("count", "distinct", "sum", "histogram")),
+            ("clip", self.learn is not None),
+            ("hierarchy", self.levels is not None),
+            ("over", self.over > 1),
+            ("columns", self.discovers),
+        ):
+            if given:
+                raise InvalidParameter(
+                    "requirements",
+                    "a table",
+                    "absent unless steps have counts or clipped sums of listed columns, each of its own records",
+                    f"drop it, or change {name} in [query]",
                 )
 
     def _validate_over(self) -> None:
@@ -363,7 +387,13 @@ class Query:
         """The number of columns of a step, as records are counted in them."""
         if self.learn is not None:
             return self.bins.width
-        return len(self.columns) * (2 if self.aggregate == "mean" else 1)
+        promises = 1 if self.requirements is None else len(self.requirements.promises)
+        return len(self.columns) * promises * (2 if self.aggregate == "mean" else 1)
+
+    @property
+    def outputs(self) -> int:
+        """The number of columns of a release that a mechanism makes of steps: those of all requirements are added up."""
+        return self.width if self.requirements is None else len(self.columns)
 
     @cached_property
     def bins(self) -> ValueBins:
@@ -544,6 +574,8 @@ class Query:
             described["learn"] = self.learn.steps
         if self.over > 1:
             described["over"] = self.over
+        if self.requirements is not None:
+            described["requirements"] = self.requirements.describe()
         if self.quantiles:
             described["quantiles"] = [show(Fraction(part)) for part in self.quantiles]
         return described
@@ -591,6 +623,10 @@ class Query:
             )
         if self.aggregate == "distinct" and schema.unit is None:
             raise InvalidParameter("unit", None, 'given for "distinct"', "name the column of units")
+        if schema.unit is None and self.requirements is not None:
+            raise InvalidParameter(
+                "unit", None, "given for requirements of units", "name the column of units"
+            )
         if schema.unit is None and self.most != 1:
             raise InvalidParameter(
                 "most", self.most, "1 where every record is a unit", "name the column of units"

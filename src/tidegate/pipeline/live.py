@@ -463,7 +463,8 @@ def _check_queries(queries: Mapping[str, Query], mechanisms: Mapping[str, Mechan
         )
     for name, query in queries.items():
         mechanism, grid = mechanisms[name], Fraction(query.grid)
-        if query.aggregate == "given" or query.over > 1 or query.learn is not None or query.discovers:
+        other = query.learn is not None or query.requirements is not None or query.discovers
+        if query.aggregate == "given" or query.over > 1 or other:
             raise InvalidParameter(
                 "query", query.aggregate, "an aggregate of the events of single steps", "use a pipeline"
             )

@@ -87,22 +87,22 @@ class Description:
 
     def sample(self, steps: int, run: int) -> Matrix:
         """A made-up stream with this description: days with a peak, weaker weekends, an autoregressive rest."""
-        rest = _normal("plan: rest", run, steps, self.columns)
+        rest = normal("plan: rest", run, steps, self.columns)
         change = np.sqrt(1 - self.memory**2)
         for step in range(1, steps):
             rest[step] = self.memory * rest[step - 1] + change * rest[step]
         shape = 1 + self.noise * rest
         if self.season is not None:
             time = np.arange(steps)[:, np.newaxis] / self.season
-            phase = 0.08 * _normal("plan: phase", run, 1, self.columns)
+            phase = 0.08 * normal("plan: phase", run, 1, self.columns)
             day = np.sin(2 * np.pi * (time - 0.3 + phase)) + 0.3 * np.sin(4 * np.pi * (time + phase))
             week = np.cos(2 * np.pi * time / 7)
             shape = shape + self.daily * day / 1.15 + self.weekly * week
-        sizes = np.exp(2 * self.spread * _normal("plan: sizes", run, 1, self.columns))
+        sizes = np.exp(2 * self.spread * normal("plan: sizes", run, 1, self.columns))
         level = self.level * sizes * self.columns / sizes.sum()
         expected = np.maximum(level * shape, 0.0)
         # counts of people vary like Poisson counts, by their square root
-        counted = expected + np.sqrt(expected) * _normal("plan: counts", run, steps, self.columns)
+        counted = expected + np.sqrt(expected) * normal("plan: counts", run, steps, self.columns)
         rounded: Matrix = np.floor(np.maximum(counted, 0.0) + 0.5).astype(np.int64)
         return rounded
 
@@ -143,7 +143,7 @@ class Profile:
         return np.floor(np.maximum(self.values[rows], 0.0) + 0.5).astype(np.int64)
 
 
-def _normal(stream: str, run: int, steps: int, columns: int) -> npt.NDArray[np.float64]:
+def normal(stream: str, run: int, steps: int, columns: int) -> npt.NDArray[np.float64]:
     """Standard normal numbers from the one door for randomness; they make up streams and protect nobody."""
     words = current().words(f"{stream} {run}", 1, columns, range(steps * columns), 0, 1)[0]
     return np.asarray(ndtri((words.astype(np.float64) + 0.5) * 2.0**-64).reshape(steps, columns))

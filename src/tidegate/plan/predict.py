@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -17,9 +17,11 @@ from tidegate.core.session import Session
 from tidegate.errors import InvalidParameter, TidegateError
 from tidegate.exact import show
 from tidegate.mechanisms import Mechanism, catalogue
+from tidegate.mechanisms.w_event.personal import Personal, Requirement
 from tidegate.noise import install
 from tidegate.noise.fixed import FixedEntropy
 from tidegate.plan.description import Profile, StreamModel
+from tidegate.plan.requirements import divided, strictest, with_requirements
 from tidegate.policy import Approximate, Policy, WEvent
 
 CELLS = 400_000  # of one made-up stream: enough for a ranking, little enough for half a minute in all
@@ -108,6 +110,8 @@ class Plan:
         One for each choice that was tried, the best one first.
     concentrated
         For an (ε, δ): the choice with the least error, at once, whose ρ implies it; see `concentrated_policy`.
+    strict
+        Where units have requirements: the best of all other mechanisms, with the strictest of them for every unit.
     part_of
         What relative errors are parts of.
     guessed
@@ -125,6 +129,7 @@ class Plan:
     stream: StreamModel
     predictions: tuple[Prediction, ...]
     concentrated: Prediction | None = None
+    strict: Prediction | None = None
     part_of: str = "the mean value"
     guessed: bool = False
 
@@ -177,6 +182,13 @@ class Plan:
             )
         if self.concentrated is not None:
             said.append(self._of_rho(self.concentrated, best))
+        if self.strict is not None:
+            times = self.strict.absolute / best.absolute if best.absolute else float("inf")
+            said.append(
+                f"{describe(self.strict)} with the strictest requirement for every unit, "
+                f"{settings_of(self.strict.mechanism.policy)}, would be off by {number(self.strict.absolute)}, "
+                f"{times:.1f} times as much."
+            )
         if best.relative > 0.5:
             said.append(
                 "No choice is accurate here: use longer steps, fewer columns, a shorter window or a larger ε."
@@ -249,6 +261,7 @@ def make_plan(
     runs: int = 3,
     tell: Callable[[str], None] = lambda words: None,
     kinds: Mapping[str, type[Mechanism]] | None = None,
+    requirements: Sequence[Requirement] = (),
 ) -> Plan:
     """Predict the errors of every mechanism of the catalogue that the policy allows.
 
@@ -264,6 +277,8 @@ def make_plan(
         Called with a few words at each stage.
     kinds
         Mechanisms by name; by default the catalogue.
+    requirements
+        What some units ask for: then mechanisms that follow them are compared.
 
     Examples
     --------
@@ -274,7 +289,7 @@ def make_plan(
     """
     with install(FixedEntropy("plan")):  # the same question gets the same answer
         known = catalogue() if kinds is None else kinds
-        return _make_plan(policy, stream, runs, tell, known)
+        return _make_plan(policy, stream, runs, tell, known, requirements)
 
 
 def _make_plan(
@@ -283,22 +298,30 @@ def _make_plan(
     runs: int,
     tell: Callable[[str], None],
     kinds: Mapping[str, type[Mechanism]],
+    requirements: Sequence[Requirement],
 ) -> Plan:
-    steps, columns = size_of(policy, stream, CELLS)
+    all_units = strictest(policy, requirements) if requirements else policy
+    steps, columns = size_of(all_units, stream, CELLS)
     truths = [stream.sample(steps, run)[:, :columns] for run in range(runs)]
     mean = mean_of(stream, truths)
-    predictions = []
+    predictions: list[Prediction] = []
+    others: list[Prediction] = []
     for name, kind in kinds.items():
         tell(name)
-        for mechanism in choices(kind, policy, columns, stream.season):
-            predictions += predict(mechanism, truths, mean)
+        if requirements and issubclass(kind, Personal):
+            predictions += predict(with_requirements(kind, policy, columns, requirements), truths, mean)
+            continue
+        for mechanism in choices(kind, all_units, columns, stream.season):
+            (others if requirements else predictions).extend(predict(mechanism, truths, mean))
     if not predictions:
         raise InvalidParameter(
             "policy", str(policy.budget), "one that some mechanism supports", "write epsilon alone"
         )
     predictions.sort(key=lambda prediction: prediction.absolute)
     concentrated = _concentrated(policy, stream, columns, truths, kinds)
-    return Plan(policy, stream, tuple(predictions), concentrated=concentrated)
+    at_once = [prediction for prediction in others if not prediction.delay]
+    strict = min(at_once, key=lambda prediction: prediction.absolute, default=None)
+    return Plan(policy, stream, tuple(predictions), concentrated=concentrated, strict=strict)
 
 
 def choices(kind: type[Mechanism], policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
@@ -333,8 +356,8 @@ def predict(
         What relative errors are parts of; by default the mean of the streams.
     """
     errors: dict[int, list[float]] = {}
-    for truth in truths:
-        releases = Session(mechanism).push_batch(truth)
+    for run, truth in enumerate(truths):
+        releases = Session(mechanism).push_batch(divided(mechanism, truth, run))
         _note(errors, 0, releases.values, truth)
         revised = releases.revised
         if revised is not None and len(revised):

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 from tidegate.composition import zcdp_delta
 from tidegate.config import Config
 from tidegate.exact import show
+from tidegate.ingest.requirements import RequirementTable
 from tidegate.policy import Approximate, Budget, ZeroConcentrated
 from tidegate.report.found import rule
 from tidegate.report.learnt import learnt_clip, released_by
@@ -100,6 +101,7 @@ def card(config: Config, history: Sequence[str] = ()) -> dict[str, Any]:
             ),
             "lifetimes": {name: budget_with_epsilon(lost) for name, lost in words.lifetimes()},
             "guarantee": str(config.promise),
+            **({"requirements": _asked(config.query.requirements)} if config.query.requirements else {}),
             **(
                 {}
                 if config.whole is None
@@ -123,6 +125,15 @@ def card(config: Config, history: Sequence[str] = ()) -> dict[str, Any]:
         },
         "implementation": {"name": "Tidegate", "version": __version__, "fingerprint": config.fingerprint},
     }
+
+
+def _asked(table: RequirementTable) -> list[dict[str, Any]]:
+    """What units of a public table ask for beyond what all have."""
+    asked = list(zip(table.promises, table.counts, strict=True))[1:]
+    return [
+        {"units": count, "epsilon": show(promise.epsilon), "window_steps": promise.window}
+        for promise, count in asked
+    ]
 
 
 def card_of_all(parts: Sequence[Config], history: Sequence[str] = ()) -> dict[str, Any]:

@@ -128,6 +128,8 @@ def _protected(queries: Queries) -> Iterator[str]:
         yield f"Whoever is there for longer, or several together, are protected less: {lost}."
     if config.schema.unit is None and config.query.aggregate != "given":
         yield "There is no column of units, so each record is protected by itself, and not a person with several."
+    if words.requirements:
+        yield words.requirements
     moves = "may move between columns" if config.policy.mobility == "moving" else "stays in one column"
     yield f"A {words.unit} {moves} within that time; steps close by the public clock, whoever is there or not."
 

@@ -5,7 +5,7 @@ Not private: no noise protects these shares. Following them is a choice made fro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +67,7 @@ def left_out(config: Config, steps: int) -> LeftOut | None:
         for batch in intake.source.batches(None):
             records += len(batch.frame)
             frame = chosen(query, batch.frame)
-            rows = read_rows(query, batch.frame, config.schema, times, units)
+            rows = read_rows(replace(query, requirements=None), batch.frame, config.schema, times, units)
             rows = rows.with_columns(step=config.steps.numbers(rows["time"].to_numpy()))
             rows = rows.filter(pl.col("step").is_between(1, steps) & (pl.col("column") >= 0))
             used += len(rows)

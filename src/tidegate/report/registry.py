@@ -292,6 +292,8 @@ def _parameters_details(queries: Queries) -> Iterator[str]:
     config = queries.first
     words = Words(config)
     yield f"Exactly: {budget_with_epsilon(queries.policy.budget)}, for {words.protected}."
+    if words.requirements:
+        yield words.requirements
     factor = _guess(queries.policy.budget)
     if factor:
         yield f"{factor} by all releases together, about one {words.unit} in that time."

@@ -318,6 +318,7 @@ def _promise(page: Page, verification: Verification, spending: Spending | None) 
             f"{moved(0.5, float(budget.total)):.0%}; the bars show the range for three suspicions.</p>"
             f"<figure class=small>{draw_odds(float(budget.total))}</figure>"
         )
+    asked = f"<p>{html.escape(words.requirements)}</p>" if words.requirements else ""
     rows = "".join(
         f"<tr><td>{html.escape(name)}<td>{html.escape(budget_in_words(lost))}<td>{_suspicion(lost)}"
         for name, lost in words.lifetimes()
@@ -325,7 +326,7 @@ def _promise(page: Page, verification: Verification, spending: Spending | None) 
     return (
         "<section id=promised><h2>What is promised</h2>\n"
         f"<p class=promise><strong>{html.escape(words.protected[:1].upper() + words.protected[1:])}</strong>: "
-        f"{html.escape(budget_in_words(budget))}.</p>{meaning}"
+        f"{html.escape(budget_in_words(budget))}.</p>{meaning}{asked}"
         "<p>Whoever is there for longer, or with more than one, is protected less:</p>"
         f"<table class=words><tr><th>who and how long<th>loss at most<th>a suspicion of 50% becomes{rows}</table>"
         f"<details><summary>The guarantee in full</summary>{_in_full(page)}</details>\n"

@@ -214,6 +214,23 @@ class Words:
             return f"any {self.unit}, in any one {self.step}"
         return f"any {self.unit}, any {self.span(self.config.window or 1)}"
 
+    @property
+    def requirements(self) -> str:
+        """What units ask for beyond what all have, in a sentence or two; empty where there is no table of them."""
+        table = self.config.query.requirements
+        if table is None:
+            return ""
+        each = "; ".join(
+            f"{number}, of {f'1 {self.unit}' if count == 1 else f'{count:,} {self.units}'}: "
+            f"ε = {show(promise.epsilon)} in any {self.span(promise.window)}"
+            for number, (promise, count) in enumerate(zip(table.promises, table.counts, strict=True))
+            if number
+        )
+        return (
+            f"A public table names {len(table.units):,} {self.units}. Requirements beyond what all have: "
+            f"{each or 'none'}. Whoever is not in the table has what all have."
+        )
+
     def lifetimes(self) -> list[tuple[str, Budget]]:
         """What longer presences and several units lose, each with the budget that covers it."""
         guarantee = self.config.promise

@@ -136,6 +136,10 @@ def reading_of(queries: Queries, events: DataFrame, *, lenient: bool) -> Reading
             "a list of names with Spark, whose executors count records before a category is known",
             "list the columns, or release from files",
         )
+    if queries.first.query.requirements is not None:
+        raise InvalidParameter(
+            "requirements", "given", "absent for events that Spark reads", "drop them, or release from files"
+        )
     over = longest_over(queries.counted)
     if over > 1:
         raise InvalidParameter("over", over, "absent for events that Spark reads", "drop it")
