@@ -278,3 +278,21 @@ def test_nothing_is_timed_before_it_was_warmed_up(monkeypatch):
     found = measure.repeated(None, np.ones((500, 1), dtype=np.int64), 2, 2, np.inf, took)
     assert seen == [measure.WARM_UP, 500, 500]
     assert (len(took), found["at once"].shape) == (2, (2, 2))
+
+
+def test_counters_of_event_level_and_of_single_values_are_compared():
+    """With a window of one step; those that learn a clip where no value exceeds what a unit may change."""
+    kinds = {
+        name: catalogue()[name] for name in ("Uniform", "GradualTree", "ClippedSum", "ToPS", "ClippedAverage")
+    }
+    values = np.minimum(np.random.default_rng(2).exponential(30, (300, 1)).round(), 1000)
+    settings = {"epsilons": ["1"], "windows": [1], "runs": 2}
+    found = own_stream.compare(values, kinds, max_change=1000, **settings)
+    sums = {row["mechanism"]: row["error"] for row in found.rows if row["statistic"] == measure.SUMS}
+    assert set(sums) == {"Uniform", "GradualTree", "ClippedSum", "ToPS"}
+    assert sums["ClippedSum"] < sums["GradualTree"]
+    counts = own_stream.compare(values, kinds, **settings)
+    assert {row["mechanism"] for row in counts.rows} == {"Uniform", "GradualTree"}
+    assert {
+        row["mechanism"] for row in own_stream.compare(values, kinds, **(settings | {"windows": [3]})).rows
+    } == {"Uniform"}

@@ -169,3 +169,26 @@ def test_one_step_is_no_steps() -> None:
     )
     words = [str(remedy) for remedy in found]
     assert any("a window of 1 step:" in each for each in words), words
+
+
+def test_a_plan_of_running_sums():
+    """All counters of the policy, single values only where steps can be such; errors are those of complete sums."""
+    kinds = {
+        name: catalogue()[name]
+        for name in ("Uniform", "Tide", "BinaryTree", "GradualTree", "ClippedSum", "ToPS")
+    }
+    event = tg.Event(epsilon="1", horizon=300)
+    counts = make_plan(event, Description(level=50, columns=2), runs=1, kinds=kinds, sums=True)
+    assert {each.name for each in counts.predictions} == {"Uniform", "BinaryTree", "GradualTree"}
+    tree = next(each for each in counts.predictions if each.name == "BinaryTree")
+    assert tree.absolute == pytest.approx(tree.mechanism.expected_error(1, 300), rel=0.4)
+    assert counts.part_of == "the mean sum of 300 steps"
+    assert "horizon" not in tree.toml()
+    event = replace(event, max_change=100_000)
+    values = make_plan(event, Description(level=50), runs=1, kinds=kinds, sums=True)
+    assert {each.name for each in values.predictions} == set(kinds) - {"Tide"}
+    assert values.best().name in ("ClippedSum", "ToPS")
+    windows = make_plan(
+        tg.WEvent(epsilon="1", window=8), Description(level=50), runs=1, kinds=kinds, sums=True
+    )
+    assert {each.name for each in windows.predictions} == {"Uniform", "BinaryTree"}

@@ -35,9 +35,12 @@ SECONDS = 2.0  # for the runs of one choice of a mechanism in one setting, beyon
 
 # What the benchmark cannot judge although it would run. Everything else is in it by being in the catalogue.
 ELSEWHERE = {
-    "ClippedSum": "sums single bounded observations, not counts of steps, and is in the figures of Perrier et al.",
     **dict.fromkeys(
-        ("ClippedAverage", "ClippedDecay", "ClippedHistogram", "ToPS"),
+        ("ClippedSum", "ToPS"),
+        "sum single bounded observations, not counts of steps; `tidegate bench` has them where each value is one",
+    ),
+    **dict.fromkeys(
+        ("ClippedAverage", "ClippedDecay", "ClippedHistogram"),
         "release other statistics of such observations",
     ),
     **dict.fromkeys(

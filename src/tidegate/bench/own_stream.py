@@ -34,8 +34,9 @@ from tidegate.exact import ExactLike, positive, show
 from tidegate.ingest.requirements import Promise
 from tidegate.mechanisms import Mechanism
 from tidegate.mechanisms.w_event.personal import Personal, Requirement
+from tidegate.plan.predict import counters, single_values
 from tidegate.plan.requirements import strictest, with_requirements
-from tidegate.policy import WEvent
+from tidegate.policy import Event, Policy, WEvent
 from tidegate.version import __version__
 
 if TYPE_CHECKING:
@@ -298,6 +299,10 @@ def compare(
                     found = published(kind, all_units, columns, len(truth))
                 else:
                     found = configured(kind, all_units, columns, season, len(truth))
+                if not found and kind.statistic == "sums":
+                    # a window of one step is event level, under which some counters have their only proof
+                    own: Policy = Event(epsilon=epsilon, max_change=show(change)) if window == 1 else policy
+                    found = counters(kind, own, columns, len(truth), single=single_values(own, [truth]))
                 if asked and not issubclass(kind, Personal):
                     name = f"{name}, {STRICTEST}"
                 labels: dict[str, Any] = {"epsilon": epsilon, "window": window, "mechanism": name}

@@ -83,6 +83,13 @@ def plan(
         ),
     ] = None,
     categories: Annotated[int, typer.Option(help="In how many of them a unit counts in a window.")] = 1,
+    sums: Annotated[
+        bool,
+        typer.Option(
+            "--sums",
+            help="Running sums of all steps so far, and not steps; as for a configuration whose mechanism releases them.",
+        ),
+    ] = False,
     requirements: Annotated[
         Path | None,
         typer.Option(
@@ -160,7 +167,7 @@ def plan(
     if config is not None:
         settings = read_settings(config, query)
         policy, columns, season = settings.policy, settings.columns, settings.season
-        asked = settings.requirements
+        asked, sums = settings.requirements, sums or settings.sums
         if released is not None and not settings.measures_values:
             raise InvalidParameter(
                 "released",
@@ -168,11 +175,15 @@ def plan(
                 "absent for means and quantiles, which are not what is measured",
                 "describe the stream with --level",
             )
-    if asked and target is not None:
+    if target is not None and (asked or sums):
         raise InvalidParameter(
-            "target", target, "absent where units have requirements, each of its own", "drop it"
+            "target", target, "absent for running sums, and where units have requirements", "drop it"
         )
     weight = settings.count_weight if config is not None else None  # of one record, where a mean is asked for
+    if sums and (asked or weight is not None or (config is not None and not settings.measures_values)):
+        raise InvalidParameter(
+            "sums", sums, "absent for means and quantiles, and where units have requirements", "drop it"
+        )
     records = 100.0 if level is None else level
     stream: StreamModel
     known = config is not None and released is None and level is None and settings.profile is not None
@@ -188,7 +199,9 @@ def plan(
         stream = Description(size, columns, season, daily, weekly, noise, memory)
     kinds = chosen()
     with stages(len(kinds), quiet=as_json) as tell:
-        made = make_plan(policy, stream, runs=1 if quick else 3, tell=tell, kinds=kinds, requirements=asked)
+        made = make_plan(
+            policy, stream, runs=1 if quick else 3, tell=tell, kinds=kinds, requirements=asked, sums=sums
+        )
     if weight is not None:
         made = made.of_means(records)
     guessed = (
@@ -349,6 +362,7 @@ class Settings(NamedTuple):
     count_weight: float | None = None
     measures_values: bool = True
     requirements: tuple[Requirement, ...] = ()
+    sums: bool = False
 
 
 def read_settings(file: Path, name: str | None = None) -> Settings:
@@ -379,10 +393,14 @@ def read_settings(file: Path, name: str | None = None) -> Settings:
             "much a quantile moves, `tidegate preview` shows."
         )
         return Settings(policy, query.width, season, None, *likely, remark, None, False)
-    values = released_values(queries, config.name)
+    released_sums = config.mechanism.statistic != "steps"  # of which no steps are known
+    values = None if released_sums else released_values(queries, config.name)
     profile = None if values is None else Profile(values, season)
+    sums = config.mechanism.statistic == "sums"
     asked = () if query.requirements is None else requirements_of(query.requirements)
-    return Settings(policy, query.outputs, season, profile, *likely, _of_learning(config), requirements=asked)
+    return Settings(
+        policy, query.outputs, season, profile, *likely, _of_learning(config), requirements=asked, sums=sums
+    )
 
 
 def released_values(queries: Queries, name: str) -> npt.NDArray[np.float64] | None:

@@ -27,8 +27,10 @@ from tidegate.policy import Approximate, Policy, WEvent
 CELLS = 400_000  # of one made-up stream: enough for a ranking, little enough for half a minute in all
 FEWEST_STEPS = 200
 MOST_STEPS = 6_000
+COUNTED = 2_000  # steps of running sums, where nobody has said how many there are
 CURVE_CELLS = 60_000
 PLAIN = ("Uniform", "Sample")  # what anybody understands at once
+OF_VALUES = ("ClippedSum", "ToPS")  # sums of single values, of which each is a step
 TIE = 0.03
 CLEARLY = 0.9  # another mechanism must promise this part of Tide's error, or less
 
@@ -79,7 +81,7 @@ class Prediction:
         plain = _plain(self.mechanism)
         told: dict[str, Any] = {}
         for item in dataclasses.fields(self.mechanism):
-            if item.name in ("policy", "columns", "grid", "rounding", "nonnegative"):
+            if item.name in ("policy", "columns", "grid", "rounding", "nonnegative", "horizon"):
                 continue  # what the other sections of a configuration say
             value = getattr(self.mechanism, item.name)
             usual = item.default if plain is None else getattr(plain, item.name)
@@ -210,8 +212,11 @@ class Plan:
 
 def _plain(mechanism: Mechanism) -> Mechanism | None:
     """The same mechanism with all its defaults, if there is such a thing."""
+    shape: dict[str, Any] = {"columns": mechanism.columns}
+    if getattr(mechanism, "horizon", None) is not None:
+        shape["horizon"] = mechanism.horizon  # type: ignore[attr-defined]
     try:
-        return type(mechanism)(mechanism.policy, columns=mechanism.columns)
+        return type(mechanism)(mechanism.policy, **shape)
     except (TidegateError, TypeError):
         return None
 
@@ -262,6 +267,7 @@ def make_plan(
     tell: Callable[[str], None] = lambda words: None,
     kinds: Mapping[str, type[Mechanism]] | None = None,
     requirements: Sequence[Requirement] = (),
+    sums: bool = False,
 ) -> Plan:
     """Predict the errors of every mechanism of the catalogue that the policy allows.
 
@@ -279,6 +285,8 @@ def make_plan(
         Mechanisms by name; by default the catalogue.
     requirements
         What some units ask for: then mechanisms that follow them are compared.
+    sums
+        Whether running sums are wanted, and not steps.
 
     Examples
     --------
@@ -289,6 +297,8 @@ def make_plan(
     """
     with install(FixedEntropy("plan")):  # the same question gets the same answer
         known = catalogue() if kinds is None else kinds
+        if sums:
+            return _plan_of_sums(policy, stream, runs, tell, known)
         return _make_plan(policy, stream, runs, tell, known, requirements)
 
 
@@ -324,6 +334,64 @@ def _make_plan(
     return Plan(policy, stream, tuple(predictions), concentrated=concentrated, strict=strict)
 
 
+def _plan_of_sums(
+    policy: Policy,
+    stream: StreamModel,
+    runs: int,
+    tell: Callable[[str], None],
+    kinds: Mapping[str, type[Mechanism]],
+) -> Plan:
+    """The same for running sums; beside counters Uniform, whose releases can be added up."""
+    steps = policy.horizon or max(COUNTED, size_of(policy, stream, CELLS)[0])
+    steps = min(steps, MOST_STEPS)
+    columns = max(1, min(stream.columns, CELLS // steps))
+    truths = [stream.sample(steps, run)[:, :columns] for run in range(runs)]
+    single = single_values(policy, truths)
+    predictions = []
+    for name, kind in kinds.items():
+        tell(name)
+        for mechanism in counters(kind, policy, columns, steps, single=single):
+            predictions += predict(mechanism, truths, sums=True)
+    if not predictions:
+        raise InvalidParameter(
+            "policy", str(policy.budget), "one that some counter supports", "write epsilon alone"
+        )
+    predictions.sort(key=lambda prediction: prediction.absolute)
+    part_of = f"the mean sum of {steps:,} steps"
+    return Plan(policy, stream, tuple(predictions), part_of=part_of)
+
+
+def single_values(policy: Policy, streams: Sequence[npt.NDArray[np.int64]]) -> bool:
+    """Whether each step can be one value of one unit, whose clip is learnt: no step has more than a unit may change."""
+    most = max((int(stream.max(initial=0)) for stream in streams), default=0)
+    return streams[0].shape[1] == 1 and 1 < most <= Fraction(policy.max_change)
+
+
+def counters(
+    kind: type[Mechanism], policy: Policy, columns: int, steps: int, *, single: bool
+) -> list[Mechanism]:
+    """A mechanism for running sums of so many steps; none where it is for others, or has no proof for the policy.
+
+    Examples
+    --------
+    >>> from tidegate.mechanisms import BinaryTree, Tide
+    >>> policy = WEvent(epsilon="1", window=24)
+    >>> [len(counters(kind, policy, 1, 100, single=False)) for kind in (BinaryTree, Tide)]
+    [1, 0]
+    """
+    if kind.statistic != "sums" and kind.__name__ != PLAIN[0]:
+        return []
+    if kind.__name__ in OF_VALUES and not single:
+        return []
+    shapes: tuple[dict[str, Any], ...] = ({"horizon": steps}, {})
+    for shape in shapes:
+        try:
+            return [kind(policy, columns=columns, **shape)]
+        except (TidegateError, TypeError):  # another policy, or a parameter that it does not have
+            continue
+    return []
+
+
 def choices(kind: type[Mechanism], policy: Policy, columns: int, season: int | None) -> list[Mechanism]:
     """The public parameter choices of a mechanism; none where it has no proof for the policy."""
     if kind.statistic != "steps":
@@ -342,7 +410,11 @@ def mean_of(stream: StreamModel, truths: list[npt.NDArray[np.int64]]) -> float:
 
 
 def predict(
-    mechanism: Mechanism, truths: list[npt.NDArray[np.int64]], mean: float | None = None
+    mechanism: Mechanism,
+    truths: list[npt.NDArray[np.int64]],
+    mean: float | None = None,
+    *,
+    sums: bool = False,
 ) -> list[Prediction]:
     """Run a mechanism on made-up streams; mechanisms that revise their values are predicted twice.
 
@@ -354,16 +426,22 @@ def predict(
         The made-up streams.
     mean
         What relative errors are parts of; by default the mean of the streams.
+    sums
+        Whether running sums are compared; those of a mechanism that releases steps are added up.
     """
     errors: dict[int, list[float]] = {}
-    for run, truth in enumerate(truths):
-        releases = Session(mechanism).push_batch(divided(mechanism, truth, run))
+    wanted = [np.cumsum(truth, axis=0) for truth in truths] if sums else truths
+    for run, (given, truth) in enumerate(zip(truths, wanted, strict=True)):
+        releases = Session(mechanism).push_batch(divided(mechanism, given, run))
+        if sums and mechanism.statistic == "steps":
+            _note(errors, 0, np.cumsum(releases.values, axis=0), truth)
+            continue
         _note(errors, 0, releases.values, truth)
         revised = releases.revised
         if revised is not None and len(revised):
             first = revised.first_step - 1
             _note(errors, int(revised.delay) or 1, revised.values, truth[first : first + len(revised)])
-    mean = max(float(np.mean([truth.mean() for truth in truths])) if mean is None else mean, 1e-12)
+    mean = max(float(np.mean([truth.mean() for truth in wanted])) if mean is None else mean, 1e-12)
     found = []
     for delay, wrong in errors.items():
         spread = float(np.std(wrong) / np.sqrt(len(wrong))) if len(wrong) > 1 else 0.0
