@@ -20,7 +20,7 @@ from tidegate.ingest import StepBlock
 from tidegate.pipeline import open_pipeline
 from tidegate.report.accuracy import Accuracy
 from tidegate.report.card import card
-from tidegate.report.pictures import SMALL, _grid, averages, bins_of, moved, png
+from tidegate.report.pictures import SMALL, Series, _grid, averages, bins_of, ends, moved, png
 from tidegate.report.report import _chosen, write_report
 from tidegate.report.wording import Words
 
@@ -375,3 +375,19 @@ def test_one_number_does_not_speak_for_uneven_columns(tmp_path: Path) -> None:
     assert (
         said == "± 0.68 units around a typical value, from ± 0.68 to ± 27 by column, where a typical one is 5"
     )
+
+
+def test_the_headline_says_so_where_few_values_have_an_interval() -> None:
+    """What was measured is not what most values are."""
+    found = Accuracy(2.0, 0.9, 5.0, (), 2.0, 2.0, known=0.06)
+    assert Words.spread(found) == (
+        "what was measured; 94% of the values were not measured, and nobody knows how far off they are"
+    )
+
+
+def test_a_part_with_a_value_of_unknown_error_has_no_range() -> None:
+    """The mean of seven values is not in the range of one of them."""
+    low, high = np.array([0, np.nan, 2, 2]), np.array([2, np.nan, 4, 4])
+    found = ends(Series("a", np.array([1.0, 3, 3, 3]), low, high, None), np.array([0, 2]))
+    assert np.isnan([found[0][0], found[1][0]]).all()
+    assert (found[0][1], found[1][1]) == (2, 4)

@@ -38,6 +38,8 @@ class Accuracy:
         The columns whose typical value is smaller than their expected error.
     narrowest, widest
         The same half of the column with the narrowest intervals, and of the one with the widest.
+    known
+        The part of all values that have an interval.
     """
 
     half: float
@@ -46,6 +48,7 @@ class Accuracy:
     drowned: tuple[str, ...]
     narrowest: float
     widest: float
+    known: float = 1.0
 
     @property
     def too_noisy(self) -> bool:
@@ -81,7 +84,8 @@ def accuracy(config: Config, newest: Chunk) -> Accuracy | None:
     )
     half = float(np.nanmedian(width))
     ends = float(np.nanmin(width)), float(np.nanmax(width))
-    return Accuracy(half, MEAN_OF_HALF * half, float(np.nanmedian(level)), drowned, *ends)
+    part = known.sum() / max(1, np.isfinite(answers).sum())
+    return Accuracy(half, MEAN_OF_HALF * half, float(np.nanmedian(level)), drowned, *ends, float(part))
 
 
 def half_widths(config: Config, newest: Chunk) -> Values:

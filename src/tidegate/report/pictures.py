@@ -130,7 +130,7 @@ def meant(value: float, half: float = math.nan) -> str:
 def draw_line(times: Times, one: Series, frame: Frame = SMALL) -> str:
     """A line in its band, with the truth behind it if it is known."""
     bins = bins_of(len(times), MOST_POINTS)
-    values, low, high = (averages(part, bins) for part in (one.values, one.low, one.high))
+    values, (low, high) = averages(one.values, bins), ends(one, bins)
     truth = None if one.truth is None else averages(one.truth, bins)
     parts = [values, low, high] if truth is None else [values, low, high, truth]
     least, most = _range(parts)
@@ -168,7 +168,8 @@ def draw_heat(times: Times, one: Series, day: int, frame: Frame = SMALL) -> str:
         at = TOP + height * (hour + 0.5) / day + 3
         marks.append(f'<text x="{frame.left - 4}" y="{at:.0f}" text-anchor="end">{words}</text>')
     bins = bins_of(len(times), MOST_HOVERS)
-    halves = averages((one.high - one.low) / 2, bins)
+    low, high = ends(one, bins)
+    halves = (high - low) / 2
     marks += [_dates(times, frame), _hovers(times, bins, averages(one.values, bins), halves, frame=frame)]
     return _svg(
         frame.wide,
@@ -194,7 +195,7 @@ def _shades(one: Series) -> tuple[float, float]:
 def rows_of(times: Times, one: Series, most: int = 53) -> list[Row]:
     """The table under a picture: averages over parts of the stream."""
     bins = bins_of(len(times), most)
-    parts = [averages(part, bins) for part in (one.values, one.low, one.high)]
+    parts = [averages(one.values, bins), *ends(one, bins)]
     return [
         Row(_moment(times, int(at)), *(float(part[index]) for part in parts)) for index, at in enumerate(bins)
     ]
@@ -295,6 +296,13 @@ def png(indices: npt.NDArray[np.uint8], palette: Sequence[tuple[int, int, int]])
 def bins_of(count: int, most: int) -> npt.NDArray[np.int64]:
     """Where the parts begin that are drawn as one point each."""
     return np.arange(0, count, max(-(-count // most), 1), dtype=np.int64)
+
+
+def ends(one: Series, bins: npt.NDArray[np.int64]) -> tuple[Values, Values]:
+    """The mean ends of the intervals of each part; NaN where some value of it has none."""
+    lacking = np.add.reduceat(np.isfinite(one.values) & ~np.isfinite(one.low), bins) > 0
+    low, high = (np.where(lacking, np.nan, averages(each, bins)) for each in (one.low, one.high))
+    return low, high
 
 
 def averages(values: Values, bins: npt.NDArray[np.int64]) -> Values:

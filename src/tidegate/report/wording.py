@@ -20,6 +20,7 @@ from tidegate.report.accuracy import Accuracy, step_seconds, what_would_help
 HOUR, DAY = 3600, 86_400
 YEAR = 365  # days
 LONGEST_DELTA = 12  # digits of a δ that is written out
+MOST = 0.9  # of the values: if fewer have an interval, it is said
 UNEVEN = 1.5  # times as wide: intervals that one number does not speak for
 
 
@@ -150,6 +151,9 @@ class Words:
     @staticmethod
     def spread(found: Accuracy) -> str:
         """Around what that much lies: each value, or a typical one where columns differ much."""
+        if found.known < MOST:
+            rest = f"{100 * (1 - found.known):.0f}%"
+            return f"what was measured; {rest} of the values were not measured, and nobody knows how far off they are"
         if found.widest <= UNEVEN * found.half and found.half <= UNEVEN * found.narrowest:
             return "each value"
         return f"a typical value, from ± {about(found.narrowest)} to ± {about(found.widest)} by column"
@@ -159,6 +163,8 @@ class Words:
         size = about(found.level) if found.level == found.typical else f"less than {about(found.level)}"
         where = self.spread(found).replace("each value", "a value")
         text = f"± {self.amount(found.half)} around {where}, where a typical one is {size}"
+        if found.known < MOST:
+            return f"± {self.amount(found.half)} around {where}"
         if found.too_noisy:
             return f"{text}: the noise is larger than the numbers"
         few = len(found.drowned)
