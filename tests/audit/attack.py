@@ -1,10 +1,11 @@
 """The whole attack on one configuration: its account, and releases from every angle.
 
-An angle is a length of the streams and a course, or an intruder. All angles are tried for a short time, those that look
-worst for longer, from the pairs of streams that looked worst, and in the time that is left the worst of all is
-put to the test. Where transcripts are few, angles and pairs are in one race (`racing`). What withstood all that is
-attacked once more with another ε: decisions with too little noise show more where noise is small, and events that are too
-rare to be counted are common where ε is small. The error is divided among all tests in advance.
+An angle is a length of the streams and a course, or an intruder. First, means and covariances say from which angle some
+pair seems to lose more than is claimed; what they suggest is put to the test at once. Then all angles are tried for a
+short time, those that look worst for longer, from the pairs of streams that looked worst, and in the time that is left the
+worst of all is put to the test. Where transcripts are few, angles and pairs are in one race (`racing`). What withstood all
+that is attacked once more with another ε: decisions with too little noise show more where noise is small, and events that
+are too rare to be counted are common where ε is small. The error is divided among all tests in advance.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from tests.audit.enumeration import enumerated
 from tests.audit.intrusions import Intruded
 from tests.audit.racing import Race
 
-from tidegate.audit import neighbours
+from tidegate.audit import bounds, moments, neighbours
 from tidegate.audit.auditor import audit, finding, verdict_of
 from tidegate.audit.neighbours import Pair
-from tidegate.audit.search import Effort
+from tidegate.audit.search import Effort, FailureAt, candidates, most_moved
 from tidegate.audit.subjects import Configured, Failure, Stopwatch, Subject, longest
 from tidegate.audit.verdicts import CLEAN, Finding
 from tidegate.errors import TidegateError
@@ -44,7 +45,21 @@ HANDED_ON = 2  # pairs that the next angle with streams of the same length begin
 FEWEST = 1200  # transcripts a side of a final test, at least
 OTHERS = ((2, Fraction(4)), (10**9, Fraction(3, 2)))  # the other ε, for claims up to so much
 OTHER_SHARE = 0.35  # of the time and of the error, for the attack with it
+STRIKE_SHARE, STRIKES, STRIKE_ERROR = (
+    0.12,
+    (0.3, 0.15),
+    0.3,
+)  # of the time: to look at means, for each test; of the error
+STRUCK, SUGGESTED = 4, 1.05  # pairs of an angle, and how many times the claim must be suggested
+SURE_OF_IT = ((1000, 16), (6000, 6))  # transcripts that say so again, and of how many
+SLOWEST, ENOUGH, LEAST_SURE, EACH_SHARE = (
+    2000,
+    100_000,
+    200,
+    0.03,
+)  # a second; transcripts; of the time for each
 LEAST_LEFT = 0.02  # of the time, for the angles that are left, however late it is
+FAR = 64  # steps of a stream, where runs are fast
 SHORTEST = 8  # steps of a stream on which something happens: what is lost after it adds up over several
 
 
@@ -157,7 +172,11 @@ def _searched(
     mechanism: Any, usual: int, worst: Finding, error: float, seconds: float, name: str, seed: int | str
 ) -> Finding:
     rounds = _Rounds(mechanism, usual, worst, error, seconds, name, seed)
-    return rounds.race() if rounds.few() else rounds.run()
+    few = rounds.few()
+    struck = rounds.strike()
+    if struck.outcome != CLEAN:
+        return struck
+    return rounds.race() if few else rounds.run()
 
 
 class _Rounds:
@@ -180,6 +199,67 @@ class _Rounds:
         self.moments = tuple(levels.moments(mechanism))
         self.later = (1 - FIRST_SHARE - SECOND_SHARE) * seconds
         self.transcripts = self.looks = 0
+
+    def strike(self) -> Finding:
+        """What means and covariances suggest, put to the test at once where it is more than the claim."""
+        watch = Stopwatch()
+        seconds, error = self.seconds, self.error
+        for at, (angle, pair) in enumerate(self._suggested()[: len(STRIKES)]):
+            if self.worst.outcome == CLEAN:
+                effort = Effort(
+                    STRIKES[at] * seconds,
+                    levels=self.levels,
+                    moments=self.moments,
+                    fewest=FEWEST,
+                    pairs=1,
+                    settled=True,
+                    doubted=True,
+                )
+                self._look(angle, effort, STRIKE_ERROR / len(STRIKES) * error, [pair])
+        self.error = (1 - STRIKE_ERROR) * error
+        self.seconds = max(seconds - watch.seconds(), seconds / 3)
+        self.later = (1 - FIRST_SHARE - SECOND_SHARE) * self.seconds
+        return self.worst
+
+    def _suggested(self) -> list[tuple[Angle, Pair]]:
+        """Angles and pairs of which means and covariances say that they lose more than is claimed; by halves."""
+        watch, found = Stopwatch(), list[tuple[float, Angle, Pair]]()
+        budget = bounds.promised(self.every[0].subject.policy)
+        claim = float(bounds.claimed(budget))
+        choose = neighbours.chooser(f"{self.seed} strike")
+        shares = sum(angle.share**0.5 for angle in self.every)
+        for angle in self.every:
+            effort = Effort(levels=self.levels, moments=self.moments)
+            seconds = STRIKE_SHARE * self.seconds * angle.share**0.5 / shares
+            try:
+                known = [pair for _, other, pair in found if other.steps == angle.steps][:HANDED_ON]
+                pairs = candidates(angle.subject, angle.steps, effort, choose, known)
+                moved = most_moved(angle.subject, angle.steps, pairs, budget, seconds, choose)
+            except FailureAt:
+                continue  # reported where it is sampled again
+            found += [(lost, angle, pair) for lost, pair in moved[:STRUCK]]
+            found.sort(key=lambda each: -each[0])
+        rates = dict.fromkeys((angle.name for angle in self.every), SLOWEST)
+        for count, most in SURE_OF_IT:
+            last, again = (count, most) == SURE_OF_IT[-1], list[tuple[float, Angle, Pair]]()
+            for lost, angle, pair in found[:most]:
+                if lost <= SUGGESTED * claim or watch.seconds() > 3 * STRIKE_SHARE * self.seconds:
+                    break
+                begun = watch.seconds()
+                some = int(np.clip(EACH_SHARE * self.seconds * rates[angle.name], LEAST_SURE, count))
+                drawn = [angle.subject.sample(side, some) for side in (pair.first, pair.second)]
+                rates[angle.name] = rate = some / max(watch.seconds() - begun, 1e-4)
+                marks = angle.subject.layout(angle.steps).marks(drawn[0].shape[1])
+                told = moments.suggested(drawn[0], drawn[1], budget, marks)
+                if not last:
+                    again.append((told.most, angle, pair))
+                elif (
+                    told.least > SUGGESTED * claim
+                ):  # a little less that is seen much faster is proved sooner
+                    often = min(rate, ENOUGH) ** 0.5
+                    again.append(((min(told.least / claim, 2.0) - 1) * often, angle, pair))
+            found = sorted(again, key=lambda each: -each[0])
+        return [(angle, pair) for _, angle, pair in found]
 
     def run(self) -> Finding:
         """The verdict of all rounds."""
@@ -300,6 +380,10 @@ def angles(mechanism: Any, usual: int) -> Iterator[Angle]:
     late = levels.late(mechanism, usual)
     if late:
         yield Angle(f"{late} steps", plain, late, LATE_SHARE)
+    if (
+        plain.way == "columns" and longest(mechanism) >= FAR
+    ):  # what grows slowly; so many runs at once take no time
+        yield Angle(f"{FAR} steps", plain, FAR)
     for course in COURSES:
         steps = every[-1] if course.long else max(min(SHORTEST, every[-1]), usual)
         yield Angle(course.name, Configured(mechanism, course=course), steps)

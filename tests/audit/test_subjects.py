@@ -158,5 +158,5 @@ def test_a_run_that_is_pushed_singly_has_its_own_columns() -> None:
     """Copies beside each other would go another way than one value does."""
     fine = Uniform(WEvent(epsilon="2", window=2, max_change="1/2"), grid="1/4", noise="laplace")
     looked = Configured(fine, course=SINGLY)
-    assert (looked.way, Configured(fine).way) == ("restart", "columns")
+    assert (looked.way, Configured(fine).way) == ("direct", "columns")
     assert looked.sample(np.ones((3, 1), dtype=np.int64), 4).shape[0] == 4

@@ -21,6 +21,7 @@ from tidegate.noise import current
 from tidegate.releases import Releases, Status
 
 Floats = npt.NDArray[np.float64]
+NOTHING: Floats = np.zeros(0)
 
 
 class Printed:
@@ -72,8 +73,10 @@ def recorded(mechanism: Any, values: Any, *, singly: bool = False) -> Recorded:
     return Recorded(found, Charges(1, units, np.concatenate(spans)))
 
 
-def transcripts(mechanism: Any, stream: Matrix, count: int, marks: int) -> Floats:
-    """So many transcripts of one batch: values and marks (status, charge and scale) of every step.
+def transcripts(mechanism: Any, stream: Matrix, count: int, marks: int, *, singly: bool = False) -> Floats:
+    """So many transcripts of one batch, or of single steps: values and marks (status, charge and scale) of every step.
+
+    What was revised later stands behind them.
 
     The pool of words is shared, and words are taken from it in order. Rows of noise are known by their step, so those of
     the run before are dropped.
@@ -82,17 +85,32 @@ def transcripts(mechanism: Any, stream: Matrix, count: int, marks: int) -> Float
     unit, outputs = float(unit_of(mechanism)), mechanism.outputs
     draws = Draws(current())
     found = np.empty((count, len(rows), outputs + marks))
+    revised: list[Floats] = []
+    length = 1 if singly else max(1, len(rows))
     for number in range(count):
-        output = mechanism.advance(mechanism.begin(1), rows.copy(), 1, draws)
+        state, later = mechanism.begin(1), list[Floats]()
+        for start in range(0, len(rows), length):
+            part = slice(start, start + length)
+            output = mechanism.advance(state, rows[part].copy(), 1 + start, draws)
+            found[number, part, :outputs] = output.values
+            found[number, part, outputs] = output.status
+            found[number, part, outputs + 1] = output.units * unit
+            found[number, part, outputs + 2] = output.scale
+            later += [each.reshape(-1) for each in output.revised if each.dtype.kind == "f"]
         for noise in draws._rows.values():
             for slot in noise.slots:
                 slot.step[0] = -1
-        fresh = (output.status == Status.FRESH) | (output.status == Status.PARTIAL)
-        found[number, :, :outputs] = output.values
-        found[number, :, outputs] = output.status
-        found[number, :, outputs + 1] = output.units * unit
-        found[number, :, outputs + 2] = np.where(fresh, output.scale, 0.0)
-    return found.reshape(count, -1)
+        revised.append(np.concatenate(later) if later else NOTHING)
+    status = found[:, :, outputs]
+    found[:, :, outputs + 2] *= (status == Status.FRESH) | (status == Status.PARTIAL)
+    shown = found.reshape(count, -1)
+    longest = max(map(len, revised), default=0)
+    if not longest:
+        return shown
+    rest = np.full((count, longest), np.nan)
+    for at, each in enumerate(revised):
+        rest[at, : len(each)] = each
+    return np.concatenate([shown, rest], axis=1)
 
 
 def _releases(mechanism: Any, first: int, output: Output) -> Any:

@@ -323,6 +323,26 @@ def _beside(found: Iterable[tuple[str, Counts]], amount: int) -> Iterator[tuple[
             yield name, base + 1
 
 
+def everywhere(policy: Policy, columns: int, steps: int) -> list[Pair]:
+    """A unit in a quiet stream, and in one that is not, wherever its window may begin; by as much as it can, and by 1."""
+    return list(_everywhere(policy, columns, steps))
+
+
+@lru_cache(maxsize=32)
+def _everywhere(policy: Policy, columns: int, steps: int) -> tuple[Pair, ...]:
+    found: dict[bytes, Pair] = {}
+    for length, amount in sizes(policy, steps):
+        low = np.full((steps, columns), amount, dtype=np.int64)
+        for what, change in changes(policy, length, columns, amount):
+            for first in range(steps - length + 1):
+                for name, base in (("silence", low * 0), ("level", low)):
+                    pair = _pair(policy, base, first, change, f"{name}; {what}, from step {first + 1}")
+                    if pair is not None:
+                        found.setdefault(pair.key, pair)
+    # the longest changes first, and those of all places in turn
+    return tuple(sorted(found.values(), key=lambda pair: -int(np.abs(pair.second - pair.first).sum())))
+
+
 def sizes(policy: Policy, steps: int) -> list[tuple[int, int]]:
     """How many steps change and by how much: the most that a unit can do, and by 1 where that is less.
 

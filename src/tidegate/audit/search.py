@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from tidegate.audit import bounds, events, neighbours
+from tidegate.audit import bounds, events, moments, neighbours
 from tidegate.audit.events import Distinguisher, Learnt
 from tidegate.audit.neighbours import Choose, Pair
 from tidegate.audit.proving import Proof, prove
@@ -27,6 +27,7 @@ MOST_LEARNT = 60_000  # transcripts a side from which an event is learnt: more w
 PLAIN = 1.3  # a promise of so many times the claim needs no better pair
 MOST_PROBED = 2048  # transcripts a side by which the speed is measured
 FAR = 0.2  # of how far scores are apart is added to what a pair promises below the claim
+BEYOND = 1.1  # times the claim must means and covariances suggest, to count
 KNOWN_FIRST = 4  # known pairs before any others
 SILENT = 8  # pairs after which a subject that has shown nothing is left alone
 PROMISING = 3  # pairs that are handed on to a later search
@@ -35,6 +36,9 @@ SCOUTED, MOST_SCOUTED = (
     1200,
 )  # transcripts a side with which a pair is looked at where the test comes later
 FEWEST_SCOUTED = 4  # pairs
+# pairs whose means are looked at: in what part of the time, with how many transcripts, how many, and how many are kept
+MOVED_SHARE, MOVED, ENOUGH_MOVED, MOST_MOVED, MOVED_KEPT = 0.15, (200, 3000), 60, 1000, 6
+MOVED_BEGIN = 8  # transcripts by which the speed is measured
 Progress = Callable[[str, float], None]
 
 
@@ -63,6 +67,8 @@ class Effort:
         they promise then, and nothing is tested now unless it is plain. 0: there is none.
     settled
         Whether pairs are given that another search has found: most of the time goes to the final test.
+    doubted
+        Whether there is no test unless the event that was learnt seems to show more than the claim.
 
     Examples
     --------
@@ -79,6 +85,7 @@ class Effort:
     fewest: int = 2000
     later: float = 0.0
     settled: bool = False
+    doubted: bool = False
 
 
 @dataclass
@@ -141,10 +148,17 @@ class FailureAt(Exception):
 
 
 def rank(learnt: Learnt, claim: float) -> float:
-    """What a pair promises; below the claim also how far apart its streams seem, which few transcripts show."""
-    if learnt.promise > claim:
+    """What a pair promises; below the claim also how far apart its streams seem, which few transcripts show.
+
+    What means and covariances suggest beyond the claim counts more than what is promised below it.
+    """
+    if learnt.promise > PLAIN * claim:
         return learnt.promise
-    return learnt.promise + min(FAR * learnt.apart, claim / 2) * (1 - learnt.promise / claim)
+    suggested = claim * (PLAIN - (PLAIN - 1) * claim / learnt.moved) if learnt.moved > BEYOND * claim else 0.0
+    if learnt.promise > claim:
+        return max(learnt.promise, suggested)
+    promised = learnt.promise + min(FAR * learnt.apart, claim / 2) * (1 - learnt.promise / claim)
+    return max(promised, suggested)
 
 
 def candidates(
@@ -198,6 +212,44 @@ def _in_turn(*lists: list[Pair]) -> list[Pair]:
     return [pair for some in zip_longest(*lists) for pair in some if pair is not None]
 
 
+def most_moved(
+    subject: Subject, steps: int, pairs: Sequence[Pair], budget: Budget, seconds: float, choose: Choose
+) -> list[tuple[float, Pair]]:
+    """Pairs whose means move, with the loss that this may suggest, most first: given ones, and more as there is time for.
+
+    A unit is tried at every place of a quiet stream, and then in all patterns.
+    """
+    policy, watch = subject.policy, Stopwatch()
+    known = {pair.key for pair in pairs}
+    every = neighbours.everywhere(policy, subject.columns, steps)
+    more = [pair for pair in neighbours.library(policy, subject.columns, steps) if pair.key not in known]
+    more.sort(key=lambda _: choose(1 << 30))
+    tried = _in_turn(every, list(pairs), more)
+    if not getattr(subject, "signed", False):
+        tried = [pair for pair in tried if not pair.below_zero]
+    count, moved = 0, list[tuple[float, Pair]]()
+    for at, pair in enumerate(tried[:MOST_MOVED]):
+        if at >= 2 and watch.seconds() > seconds:
+            break
+        try:
+            if not count:
+                subject.sample(pair.first, 2)  # also compiles
+                watch = Stopwatch()
+                subject.sample(pair.first, MOVED_BEGIN)
+                each = max(watch.seconds(), 1e-4) / MOVED_BEGIN
+                if 2 * each * MOVED[0] > seconds:
+                    return []  # it takes too long for that
+                count = int(np.clip(seconds / (2 * each * ENOUGH_MOVED), *MOVED))
+            one, other = subject.sample(pair.first, count), subject.sample(pair.second, count)
+        except Failure as failure:
+            raise FailureAt(failure, pair, 0) from failure
+        if one.shape[1] == other.shape[1]:
+            marks = subject.layout(steps).marks(one.shape[1])
+            moved.append((moments.suggested(one, other, budget, marks).most, pair))
+    moved.sort(key=lambda entry: -entry[0])
+    return [(lost, pair) for lost, pair in moved if lost > 0]
+
+
 class Search:
     """One statistical audit."""
 
@@ -237,6 +289,8 @@ class Search:
             return self.found
         finalists = self._learn(looked[: 1 if plain else 2 * self._finals])
         for pair, learnt in finalists[: self._finals]:
+            if self.effort.doubted and learnt.estimate < self.claim:
+                continue
             self._prove(pair, learnt)
             if self.found.loss > self.claim:
                 break
@@ -304,6 +358,7 @@ class Search:
             return []
         self._draw(pairs[0], 64)  # also compiles
         looking, testing = self._rates(pairs[0])
+        pairs = self._moved_first(pairs)
         pairs = self._planned(pairs, looking * self.effort.seconds, testing)
         looked: list[tuple[float, Pair]] = []
         if self.effort.settled and len(pairs) == 1:
@@ -325,6 +380,17 @@ class Search:
             if learnt.promise > PLAIN * self.claim:
                 break
         return sorted(looked, key=lambda entry: -entry[0])
+
+    def _moved_first(self, pairs: list[Pair]) -> list[Pair]:
+        """Those first whose means move most, of many more pairs than can be looked at otherwise."""
+        if self.effort.settled or self.effort.later or len(self.stored) >= self.effort.pairs:
+            return pairs
+        seconds = MOVED_SHARE * self.effort.seconds
+        moved = most_moved(self.subject, self.steps, pairs, self.budget, seconds, self.choose)
+        self.found.pairs_tried += len(moved)
+        first = [pair for _, pair in moved[:MOVED_KEPT]]
+        ordered = [*self.stored, *_in_turn(first, pairs[len(self.stored) :])]
+        return list({pair.key: pair for pair in ordered}.values())
 
     def _planned(self, pairs: list[Pair], in_all: float, testing: float) -> list[Pair]:
         """Divide the transcripts that there is time for: which pairs are looked at, how often, and how many prove."""

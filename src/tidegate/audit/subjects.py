@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from tidegate.audit import direct
 from tidegate.audit.copies import places, widened
-from tidegate.audit.courses import AT_ONCE, MARKS, Course, laid_out, visible
+from tidegate.audit.courses import AT_ONCE, MARKS, SINGLY, Course, laid_out, visible
 from tidegate.audit.neighbours import Counts
 from tidegate.core.mechanism import Mechanism, Reads
 from tidegate.errors import InvalidInput, InvalidParameter
@@ -99,6 +99,11 @@ class Layout(NamedTuple):
     shown: int = 0
     width: int = 0
     steps: int = 0
+
+    def marks(self, numbers: int) -> list[int]:
+        """Which of so many numbers say how a step came about, and are no values."""
+        end = self.steps * self.width or numbers
+        return [at for at in range(end) if at % self.width >= self.shown] if self.shown else []
 
 
 @runtime_checkable
@@ -270,8 +275,12 @@ class Configured:
         self.course = course
         self._wide = None if course.alone else widened(mechanism, 2)
         # a session costs ten times as much as what it runs
-        self.way = "columns" if self._wide is not None else "direct" if course is AT_ONCE else "restart"
-        self._period = getattr(mechanism, "independent_period", 0) if self.way == "direct" else 0
+        self.way = (
+            "columns" if self._wide is not None else "direct" if course in (AT_ONCE, SINGLY) else "restart"
+        )
+        self._period = (
+            getattr(mechanism, "independent_period", 0) if course is AT_ONCE and self._wide is None else 0
+        )
         self._cache: dict[int, Any] = {}
         self._layouts: dict[int, Layout] = {}
         self._lengths: dict[int, int] = {}
@@ -360,7 +369,10 @@ class Configured:
     def _directly(self, stream: Counts, count: int, late: Late | None) -> Floats:
         parts: list[Floats] = []
         for start in range(0, count, FEWEST):
-            parts.append(direct.transcripts(self.mechanism, stream, min(FEWEST, count - start), MARKS))
+            some = min(FEWEST, count - start)
+            parts.append(
+                direct.transcripts(self.mechanism, stream, some, MARKS, singly=self.course is SINGLY)
+            )
             if late is not None and late():
                 break
         return np.concatenate(parts)
