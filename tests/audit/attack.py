@@ -1,11 +1,12 @@
 """The whole attack on one configuration: its account, and releases from every angle.
 
-An angle is a length of the streams and a course, or an intruder. First, means and covariances say from which angle some
-pair seems to lose more than is claimed; what they suggest is put to the test at once. Then all angles are tried for a
-short time, those that look worst for longer, from the pairs of streams that looked worst, and in the time that is left the
-worst of all is put to the test. Where transcripts are few, angles and pairs are in one race (`racing`). What withstood all
-that is attacked once more with another ε: decisions with too little noise show more where noise is small, and events that
-are too rare to be counted are common where ε is small. The error is divided among all tests in advance.
+An angle is a length of the streams and a course, or an intruder. First, means and covariances say from which angle
+some pair seems to lose more than is claimed; what they suggest is put to the test at once. Then all angles are tried
+for a short time, those that look worst for longer, from the pairs of streams that looked worst, and in the time that
+is left the worst of all is put to the test. Where transcripts are few, angles and pairs are in one race (`racing`).
+What withstood all that is attacked once more with another ε: decisions with too little noise show more where noise is
+small, and events that are too rare to be counted are common where ε is small. The error is divided among all tests in
+advance.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from tests.audit.enumeration import enumerated
 from tests.audit.intrusions import Intruded
 from tests.audit.racing import Race
 
-from tidegate.audit import bounds, moments, neighbours
+from tidegate.audit import bounds, events, moments, neighbours
 from tidegate.audit.auditor import audit, finding, verdict_of
 from tidegate.audit.neighbours import Pair
 from tidegate.audit.search import Effort, FailureAt, candidates, most_moved
-from tidegate.audit.subjects import Configured, Failure, Stopwatch, Subject, longest
+from tidegate.audit.subjects import Configured, Failure, Floats, Stopwatch, Subject, longest
 from tidegate.audit.verdicts import CLEAN, Finding
 from tidegate.errors import TidegateError
 from tidegate.mechanisms.discovery.discover import Discover
 from tidegate.mechanisms.w_event.pan_private import ANNOUNCED
 from tidegate.mechanisms.w_event.publishing import Publishing
-from tidegate.policy import Swellfish, ZeroConcentrated
+from tidegate.policy import Budget, Swellfish, ZeroConcentrated
 
 SECOND = 5  # angles that are tried again, for longer
 FIRST_SHARE, SECOND_SHARE = 0.4, 0.25  # of the time, for all angles together, and for those
@@ -52,6 +53,9 @@ STRIKE_SHARE, STRIKES, STRIKE_ERROR = (
 )  # of the time: to look at means, for each test; of the error
 STRUCK, SUGGESTED = 4, 1.05  # pairs of an angle, and how many times the claim must be suggested
 SURE_OF_IT = ((1000, 16), (6000, 6))  # transcripts that say so again, and of how many
+SEEMING = 0.9  # times the claim must an event seem to show
+SECONDLY = 10_000  # transcripts of a test, for each second of the attack
+NEARLY = 0.93  # of what is suggested is left where steps are left out
 SLOWEST, ENOUGH, LEAST_SURE, EACH_SHARE = (
     2000,
     100_000,
@@ -204,8 +208,9 @@ class _Rounds:
         """What means and covariances suggest, put to the test at once where it is more than the claim."""
         watch = Stopwatch()
         seconds, error = self.seconds, self.error
-        for at, (angle, pair) in enumerate(self._suggested()[: len(STRIKES)]):
+        for at, suggested in enumerate(self._suggested()[: len(STRIKES)]):
             if self.worst.outcome == CLEAN:
+                angle, pair = self._shortened(*suggested)
                 effort = Effort(
                     STRIKES[at] * seconds,
                     levels=self.levels,
@@ -243,7 +248,7 @@ class _Rounds:
         for count, most in SURE_OF_IT:
             last, again = (count, most) == SURE_OF_IT[-1], list[tuple[float, Angle, Pair]]()
             for lost, angle, pair in found[:most]:
-                if lost <= SUGGESTED * claim or watch.seconds() > 3 * STRIKE_SHARE * self.seconds:
+                if lost <= SUGGESTED * claim or watch.seconds() > 2 * STRIKE_SHARE * self.seconds:
                     break
                 begun = watch.seconds()
                 some = int(np.clip(EACH_SHARE * self.seconds * rates[angle.name], LEAST_SURE, count))
@@ -260,6 +265,38 @@ class _Rounds:
                     again.append(((min(told.least / claim, 2.0) - 1) * often, angle, pair))
             found = sorted(again, key=lambda each: -each[0])
         return [(angle, pair) for _, angle, pair in found]
+
+    def _seems(self, angle: Angle, drawn: list[Floats], budget: Budget) -> float:
+        """The loss that an event seems to show: means mislead where noise is neither Laplace's nor Gaussian."""
+        layout = angle.subject.layout(angle.steps)
+        width = layout.width or max(1, drawn[0].shape[1] // angle.steps)
+        trials, error = int(SECONDLY * self.seconds), self.error
+        return events.learn(
+            drawn[0], drawn[1], width, budget, trials, error, layout.shown, layout.steps
+        ).estimate
+
+    def _shortened(self, angle: Angle, pair: Pair) -> tuple[Angle, Pair]:
+        """The same without the steps at the end that show nothing more: they take time."""
+        budget = bounds.promised(angle.subject.policy)
+        last = int(np.flatnonzero((pair.first != pair.second).any(axis=1))[-1]) + 1
+        lengths = sorted({last, last + 1, (last + angle.steps) // 2, angle.steps})
+        told: list[tuple[float, int]] = []
+        for steps in reversed([each for each in lengths if each <= angle.steps]):
+            watch = Stopwatch()
+            streams = pair.first[:steps], pair.second[:steps]
+            angle.subject.sample(streams[0], LEAST_SURE)  # its layout is looked at once
+            some = LEAST_SURE * EACH_SHARE * self.seconds / max(watch.seconds(), 1e-4)
+            drawn = [
+                angle.subject.sample(side, int(np.clip(some / 2, LEAST_SURE, SURE_OF_IT[-1][0])))
+                for side in streams
+            ]
+            marks = angle.subject.layout(steps).marks(drawn[0].shape[1])
+            told.append((moments.suggested(drawn[0], drawn[1], budget, marks).least, steps))
+        steps = min(steps for least, steps in told if least >= NEARLY * told[0][0])
+        shorter = Pair(pair.first[:steps], pair.second[:steps], pair.origin)
+        if steps == angle.steps or angle.subject.policy.distance(shorter.first, shorter.second) != 1:
+            return angle, pair
+        return Angle(f"{angle.name}, {steps} of {angle.steps} steps", angle.subject, steps), shorter
 
     def run(self) -> Finding:
         """The verdict of all rounds."""

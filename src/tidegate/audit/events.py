@@ -9,13 +9,13 @@ seen. What the event then proves is counted on fresh ones, elsewhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.audit import bounds, features, kernels, moments
+from tidegate.audit import bounds, features, kernels
 from tidegate.audit.features import Codes, Features, Floats
 from tidegate.audit.trees import Trees, grow
 from tidegate.policy import Budget, ZeroConcentrated
@@ -113,15 +113,12 @@ class Learnt:
         The loss that the estimated chances themselves imply.
     apart
         How far the mean scores of both sides are apart, less their standard error: what can be said of few transcripts.
-    moved
-        The loss that means and covariances suggest (`moments`).
     """
 
     event: Distinguisher
     promise: float
     estimate: float
     apart: float = 0.0
-    moved: float = 0.0
 
 
 def scores(fitted: Features, weights: Floats, transcripts: Floats, trees: Trees | None = None) -> Floats:
@@ -180,9 +177,7 @@ def learn(
         if best is None or (found.promise, found.apart) > (best.promise, best.apart):
             best = found
     assert best is not None
-    end = steps * width or first.shape[1]
-    marks = [at for at in range(end) if at % width >= shown] if shown else []
-    return replace(best, moved=moments.suggested(first, second, budget, marks).least)
+    return best
 
 
 def _by_gain(codes: Codes, half: int) -> npt.NDArray[np.int64]:

@@ -27,7 +27,7 @@ MOST_LEARNT = 60_000  # transcripts a side from which an event is learnt: more w
 PLAIN = 1.3  # a promise of so many times the claim needs no better pair
 MOST_PROBED = 2048  # transcripts a side by which the speed is measured
 FAR = 0.2  # of how far scores are apart is added to what a pair promises below the claim
-BEYOND = 1.1  # times the claim must means and covariances suggest, to count
+SEEMING = 0.9  # times the claim must be seen by an event that is doubted
 KNOWN_FIRST = 4  # known pairs before any others
 SILENT = 8  # pairs after which a subject that has shown nothing is left alone
 PROMISING = 3  # pairs that are handed on to a later search
@@ -38,7 +38,7 @@ SCOUTED, MOST_SCOUTED = (
 FEWEST_SCOUTED = 4  # pairs
 # pairs whose means are looked at: in what part of the time, with how many transcripts, how many, and how many are kept
 MOVED_SHARE, MOVED, ENOUGH_MOVED, MOST_MOVED, MOVED_KEPT = 0.15, (200, 3000), 60, 1000, 6
-MOVED_BEGIN = 8  # transcripts by which the speed is measured
+MOVED_BEGIN, LONG_ENOUGH = 8, 0.002  # transcripts, and seconds, by which the speed is measured
 Progress = Callable[[str, float], None]
 
 
@@ -148,17 +148,10 @@ class FailureAt(Exception):
 
 
 def rank(learnt: Learnt, claim: float) -> float:
-    """What a pair promises; below the claim also how far apart its streams seem, which few transcripts show.
-
-    What means and covariances suggest beyond the claim counts more than what is promised below it.
-    """
-    if learnt.promise > PLAIN * claim:
-        return learnt.promise
-    suggested = claim * (PLAIN - (PLAIN - 1) * claim / learnt.moved) if learnt.moved > BEYOND * claim else 0.0
+    """What a pair promises; below the claim also how far apart its streams seem, which few transcripts show."""
     if learnt.promise > claim:
-        return max(learnt.promise, suggested)
-    promised = learnt.promise + min(FAR * learnt.apart, claim / 2) * (1 - learnt.promise / claim)
-    return max(promised, suggested)
+        return learnt.promise
+    return learnt.promise + min(FAR * learnt.apart, claim / 2) * (1 - learnt.promise / claim)
 
 
 def candidates(
@@ -234,9 +227,12 @@ def most_moved(
         try:
             if not count:
                 subject.sample(pair.first, 2)  # also compiles
-                watch = Stopwatch()
-                subject.sample(pair.first, MOVED_BEGIN)
-                each = max(watch.seconds(), 1e-4) / MOVED_BEGIN
+                some, took = MOVED_BEGIN, 0.0
+                while took < LONG_ENOUGH and some <= MOVED[1]:  # many at once may take as long as one
+                    watch = Stopwatch()
+                    subject.sample(pair.first, some)
+                    took, some = max(watch.seconds(), 1e-5), 8 * some
+                each = 8 * took / some
                 if 2 * each * MOVED[0] > seconds:
                     return []  # it takes too long for that
                 count = int(np.clip(seconds / (2 * each * ENOUGH_MOVED), *MOVED))
@@ -289,7 +285,7 @@ class Search:
             return self.found
         finalists = self._learn(looked[: 1 if plain else 2 * self._finals])
         for pair, learnt in finalists[: self._finals]:
-            if self.effort.doubted and learnt.estimate < self.claim:
+            if self.effort.doubted and learnt.estimate < SEEMING * self.claim:
                 continue
             self._prove(pair, learnt)
             if self.found.loss > self.claim:
