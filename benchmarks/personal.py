@@ -34,6 +34,8 @@ TABLES = {
     "three kinds": (("1", 40, "1/2"), ("3/5", 80, "3/10"), ("1/5", 120, "1/5")),
     "most with ε/10 and 3w": (("1", 40, "1/10"), ("1/10", 120, "9/10")),
 }
+# what the paper's abstract claims, with other data and other requirements
+PUBLISHED = {("public", BudgetDistribution): 0.68, ("made-up", BudgetAbsorption): 0.249}
 PUBLIC = {
     "taxi trips, 30 zones": ("nyc_taxi_od_900_hourly.parquet", 30),
     "taxi trips, all": ("nyc_taxi_od_900_hourly.parquet", 1),
@@ -122,7 +124,7 @@ def main() -> None:
     arguments = parser.parse_args()
     streams = made_up(scaled(1500, 100))
     real = public(arguments.data) if arguments.data else {}
-    every = []
+    every: dict[str, list[list[float]]] = {"made-up": [], "public": []}
     for title, table in TABLES.items():
         print(title + ": " + ", ".join(f"{share} with ε = {e}, w = {w}" for e, w, share in table))
         found = [compare(name, rows, table, arguments.runs, False) for name, rows in (streams | real).items()]
@@ -131,9 +133,20 @@ def main() -> None:
                 compare(name + " *", rows, table, arguments.runs, True)
         means = zip(KINDS, np.mean(found, axis=0), strict=True)
         print("  on average: " + "; ".join(f"{plain.__name__} {less(gain)}" for (_, plain), gain in means))
-        every += found
-    for (_, plain), gain in zip(KINDS, np.mean(every, axis=0), strict=True):
-        bar(f"{plain.__name__}: {less(gain)} on average of all", gain >= 0.536, "53.6 %")
+        every["made-up"] += found[: len(streams)]
+        every["public"] += found[len(streams) :]
+    for kind, gains in every.items():
+        for (_, plain), gain in zip(KINDS, np.mean(gains, axis=0) if gains else (), strict=False):
+            text, least = (
+                f"{plain.__name__}: {less(gain)} on average of {kind} streams",
+                PUBLISHED.get((kind, plain)),
+            )
+            if least is None:
+                print(text)
+            else:
+                bar(text, gain >= least, f"{least:.1%}")
+    for (_, plain), gain in zip(KINDS, np.mean([*every["made-up"], *every["public"]], axis=0), strict=True):
+        bar(f"{plain.__name__}: {less(gain)} on average of all", gain >= 0.536, "53.6%")
 
 
 if __name__ == "__main__":

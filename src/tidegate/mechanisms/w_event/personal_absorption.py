@@ -88,8 +88,8 @@ class PersonalAbsorption(Personal):
     Error
     -----
     That of :class:`BudgetAbsorption` at the mean budget of the table, and what it costs that columns are not divided
-    among requirements as the table says. Values beyond ±2^40 grid units count as ±2^40: choose a coarser grid for larger
-    ones. Time O(kd + k²) a step for k requirements, memory a vector of d.
+    among requirements as the table says. There are no intervals. Values beyond ±2^40 grid units count as ±2^40: choose a
+    coarser grid for larger ones. Time O(kd + k²) a step for k requirements, memory a vector of d.
 
     Examples
     --------

@@ -128,9 +128,9 @@ class PersonalDistribution(Personal):
     Error
     -----
     That of :class:`BudgetDistribution` at the mean budget of the table, and what it costs that columns are not divided
-    among requirements as the table says: the release is then biased towards requirements with large budgets. Values
-    beyond ±2^40 grid units count as ±2^40: choose a coarser grid for larger ones. Time O(kd + k²) a step for k
-    requirements, memory k windows.
+    among requirements as the table says: the release is then biased towards requirements with large budgets. No release
+    shows how far, so there are no intervals. Values beyond ±2^40 grid units count as ±2^40: choose a coarser grid for
+    larger ones. Time O(kd + k²) a step for k requirements, memory k windows.
 
     Examples
     --------
