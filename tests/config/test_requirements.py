@@ -17,8 +17,9 @@ from tidegate.bench.own_stream import compare
 from tidegate.cli import app
 from tidegate.config import Config, ConfigError, read_config, read_queries
 from tidegate.config.document import EXAMPLE
+from tidegate.config.tuning import shapes
 from tidegate.core.errors import LogMismatch
-from tidegate.errors import InvalidParameter
+from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import PersonalAbsorption, PersonalDistribution, Sample, Uniform
 from tidegate.mechanisms.w_event.personal import Requirement
 from tidegate.plan import Description, make_plan
@@ -212,6 +213,13 @@ def test_what_is_refused(change: tuple[str, str] | None, table: str, words: str,
     with pytest.raises(ConfigError, match=words) as refused:
         read_queries(file)
     assert "d01" not in str(refused.value)
+
+
+def test_tuning_is_refused(tmp_path: Path) -> None:
+    """It would cost every unit the same, also those that ask for less."""
+    written(tmp_path)
+    with pytest.raises(InvalidInput, match="cost each of them the same"):
+        shapes(read_queries(tmp_path / "tidegate.toml"), 100.0)
 
 
 def test_a_plan_knows_requirements(tmp_path: Path) -> None:

@@ -149,6 +149,11 @@ def shape(config: Config, largest: float) -> dict[str, tuple[float, ...]]:
         raise InvalidInput(
             "the input is already aggregated, so that no unit can be seen; there is nothing to tune."
         )
+    if config.query.requirements is not None:
+        raise InvalidInput(
+            "units have requirements of their own, and tuning would cost each of them the same; choose the parameters from "
+            "what is publicly known."
+        )
     if config.query.over > 1:
         raise InvalidInput("units count over several steps, of which tune looks at one; write most yourself.")
     if config.query.learn is not None:
@@ -285,7 +290,7 @@ def records(
     """About how many records a column has in a step, from the histogram of how many a unit has in all."""
     sure = counts > SURE * error
     assert config.steps.count is not None
-    return float(np.sum(0.75 * totals[sure] * counts[sure])) / (config.steps.count * config.query.outputs)
+    return float(np.sum(0.75 * totals[sure] * counts[sure])) / (config.steps.count * config.query.width)
 
 
 def quantile(
