@@ -151,8 +151,8 @@ def shape(config: Config, largest: float) -> dict[str, tuple[float, ...]]:
         )
     if config.query.requirements is not None:
         raise InvalidInput(
-            "units have requirements of their own, and tuning would cost each of them the same; choose the parameters from "
-            "what is publicly known."
+            "units have requirements of their own, and tuning would cost each of them the same; choose the parameters "
+            "from what is publicly known."
         )
     if config.query.over > 1:
         raise InvalidInput("units count over several steps, of which tune looks at one; write most yourself.")
