@@ -32,7 +32,7 @@ help:
 	@echo "make install-check  build and install in empty environments: every Python, every extra, the lowest versions; fetches much"
 	@echo "make bench     time everything against its rivals, half an hour; bars that are missed are listed, and fail nothing"
 	@echo "make repro     run the papers' experiments and write build/repro.md, hours; SMALL=1 takes minutes and judges nothing"
-	@echo "make audit     attack every mechanism and the zoo of broken ones, and write tests/reports/audit.md"
+	@echo "make audit     attack every mechanism and the zoo of broken ones, and write build/audit.md"
 	@echo "make blind     attack every set of mutants in tests/audit (blind*.toml), and write its table into its report (tests/reports/audit*.md)"
 	@echo "make mutants   run the tests against 400 small mistakes in the code, and write tests/reports/mutants.md; takes hours"
 	@echo "make soak      kill the service and amended streams 200 times, and send 100,000 fuzzed requests"
@@ -174,9 +174,9 @@ repro: $(TEST)
 	@$(BIN)/python -m experiments report --results build/repro --page build/repro.md --pictures repro
 
 audit: $(TEST)
-	@$(BIN)/python -m tests.audit.table tests/reports/audit.md
+	@$(BIN)/python -m tests.audit.table build/audit.md
 
-# blind.toml belongs to tests/reports/audit.md, blind_second.toml to tests/reports/audit_second.md, and so on
+# blind_first.toml belongs to tests/reports/audit_first.md, and so on
 blind: $(TEST)
 	@for set in $(sort $(wildcard tests/audit/blind*.toml)); do \
 	    page="tests/reports/audit$${set#tests/audit/blind}"; $(BIN)/python -m tests.audit.blind "$$set" --page "$${page%.toml}.md" || exit 1; \

@@ -222,7 +222,7 @@ class _Rounds:
                 )
                 self._look(angle, effort, STRIKE_ERROR / len(STRIKES) * error, [pair])
         self.error = (1 - STRIKE_ERROR) * error
-        self.seconds = max(seconds - watch.seconds(), seconds / 3)
+        self.seconds = max(seconds - watch.seconds(), seconds / 4)
         self.later = (1 - FIRST_SHARE - SECOND_SHARE) * self.seconds
         return self.worst
 

@@ -1,8 +1,8 @@
 """The blind test: mutants of shipped code that somebody wrote who has not seen the attack, and how many it catches.
 
-``python -m tests.audit.blind tests/audit/blind.toml`` runs all of them, two at a time, and prints the rate with its
-interval; ``make blind`` does so for every ``blind*.toml`` there. ``--page tests/reports/audit.md`` also puts the table
-into that page, which is begun where there is none. ``--check`` only tries whether every edit can be made, ``--only
+``python -m tests.audit.blind tests/audit/blind_first.toml`` runs all of them, two at a time, and prints the rate with its
+interval; ``make blind`` does so for every ``blind*.toml`` there. ``--page tests/reports/audit_first.md`` also puts the
+table into that page, which is begun where there is none. ``--check`` only tries whether every edit can be made, ``--only
 TEXT`` takes the mutants whose names contain a text, and ``--unchanged`` attacks the same configurations without any
 edit: nothing may be accused then.
 
@@ -272,7 +272,9 @@ def _line(result: Result) -> str:
     return "\n".join(lines + [f"    {line}" for line in result.evidence if result.caught])
 
 
-def section(results: Sequence[Result], file: str = "tests/audit/blind.toml", *, tuned: bool = False) -> str:
+def section(
+    results: Sequence[Result], file: str = "tests/audit/blind_first.toml", *, tuned: bool = False
+) -> str:
     """The part of the page about one set of mutants, as Markdown."""
     caught = sum(result.caught for result in results)
     low, high = interval(caught, len(results))
@@ -349,12 +351,6 @@ def put_into(page: str, text: str) -> str:
     old, _, after = rest.partition(END)
     _, marked, remarks = old.partition(HAND)
     return before + BEGIN + text + marked + remarks + END + after
-
-
-def kept_section(page: str) -> str:
-    """The section of a page, with its marks; empty where there is none."""
-    _, found, rest = page.partition(BEGIN)
-    return BEGIN + rest.partition(END)[0] + END if found else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

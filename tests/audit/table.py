@@ -1,6 +1,6 @@
 """The long form: catch the whole zoo, accuse none of the shipped mechanisms, and write the table of it.
 
-``python -m tests.audit.table tests/reports/audit.md`` does both on two processes; ``make audit`` calls it.
+``python -m tests.audit.table build/audit.md`` does both on two processes; ``make audit`` calls it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.audit import blind
 from tests.audit.shipped import shipped
 from tests.audit.zoo import zoo
 from tests.audit.zoo.animal import EXACT, REPLAY
@@ -26,7 +25,7 @@ from tidegate.audit.verdicts import CLEAN, Finding
 
 INK, QUIET, FAINT = "#1d2733", "#5c6773", "#d5dbe1"
 FOUND, SAFE = "#c2410c", "#0f766e"
-PICTURE = Path(__file__).parents[2] / "docs" / "pictures" / "audit_zoo.png"
+PICTURE = "audit_zoo.png"  # beside the page
 MOST = 12.0  # losses beyond it end in an arrow
 TOTAL_ERROR = 1e-6  # the chance that any sound mechanism of the whole run is accused
 
@@ -161,40 +160,18 @@ and Pearson). Under zCDP half of it goes to the means of an event's scores (Dons
 Of the plain Laplace mechanism at ε = 1 the auditor proves 0.988 ε with confidence 1 − 10⁻⁶ in about one second of
 processor time (`benchmarks/audit.py`).
 
-How a claim is attacked:
-
-- **Account**: what the released noise scales lose, and the laws of noise that steps share, is computed anew and held
-  against the ledger's charges and the budget;
-  noise must not be drawn before the ledger was asked. The ledger itself is charged in every way, kept and opened again,
-  and what it took is added up window by window.
-- **Enumeration**: a small case of a known algorithm, every transcript with its exact chance under both neighbours. The
-  program is written from the specification and takes its noise scales from the code.
-- **Search**: pairs of neighbours are built from the policy (patterns that broke printed algorithms, random ones, and
-  variations of the best, and streams of two values that tie at a decision); a classifier learns the event that
-  separates their transcripts best, from values, differences, repetitions, residues, the likelihood of the noise scales
-  that releases state and of noise that steps share, and small
-  trees add what these tell only together; of several rules, of many features or of few, other transcripts choose; the
-  event is counted on fresh ones. A “stored pair” gives the streams and leaves the event to be found.
-- **Angles** (the shipped mechanisms and the blind test): streams of one step, of the usual length and of more than two
-  cycles of whatever repeats; levels at public thresholds and where the run's decisions turn; runs that are pushed step
-  by step, restored between pieces or before every step, begun again on their ledger without their state, interrupted
-  while they draw noise, side by side on one ledger, after their charges were taken back with a transaction, and restored
-  beside another run; intruders of pan-private ones before anything has arrived, between arrivals and after them, and
-  three times in one step where intrusions are announced. Statuses and charges are part of the transcript. Each angle is
-  tried for a short time, the five that look worst again, from the streams that looked worst, and in the last third of
-  the time the worst of all is put to the test. Where a run takes long, angles and streams are in one race by halves.
-  Time is processor time, so that other work on the machine changes nothing.
+How a claim is attacked is in docs/reviewers/audit.md.
 
 A mechanism that passes was not proved private: proofs are in docs/proofs. “Power” says what the attack would have seen.
 
-![Loss found against loss claimed](../../docs/pictures/audit_zoo.png)
+![Loss found against loss claimed](audit_zoo.png)
 """
 
 
 ALL_KINDS = ("printed", "mutant", "misused", "model")
 KINDS = """\
 Losses are multiples of what is claimed; “known” is what theory or enumeration says, “found” what was proved. “Of” says
-what an animal is made of: *printed* is shipped code with `calibration="paper"` or under the paper's own definition
+what an animal is made of: *printed* is as a paper prints it or under the paper's own definition
 ({printed}), *mutant* shipped code with one thing changed ({mutant}), *misused* shipped code that is used against its
 contract ({misused}), *model* written for the zoo, because nothing like it is shipped ({model}).
 
@@ -281,11 +258,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"caught {len(animals) - len(missed)} of {len(animals)}, accused {len(accused)}, {seconds / 60:.1f} minutes"
     )
     if chosen.page is not None:
-        text = page(animals, mechanisms)
-        if chosen.page.exists():  # the blind test has a command of its own
-            text += "\n" + blind.kept_section(chosen.page.read_text(encoding="utf-8"))
-        chosen.page.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
-        draw_zoo(animals, mechanisms, PICTURE)
+        chosen.page.parent.mkdir(parents=True, exist_ok=True)
+        chosen.page.write_text(page(animals, mechanisms), encoding="utf-8")
+        draw_zoo(animals, mechanisms, chosen.page.with_name(PICTURE))
     for name in missed:
         print(f"not caught: {name}")
     for name in accused:

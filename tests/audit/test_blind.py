@@ -44,7 +44,6 @@ def test_a_mutant_is_caught_and_the_same_configuration_unchanged_is_not(file: Pa
     page = blind.put_into("# Audits\n", blind.section([changed, sound]))
     assert "1 of 2 mutants were caught: 50%" in page
     assert "**escaped**" in page
-    assert blind.kept_section(page) in page
     json.dumps(changed.proof)
 
 

@@ -43,6 +43,6 @@ def find(name: str) -> Animal:
     remedy = (
         f"did you mean {near[0]!r}?"
         if near
-        else "write for example 'noise halved'; tests/reports/audit.md has the list"
+        else "write for example 'noise halved'; tests/audit/zoo has all of them"
     )
     raise InvalidParameter("zoo", name, "the name of an animal", remedy)
