@@ -287,7 +287,7 @@ class Unexpected(SeasonalForecast):
         self._learn(known)
 
     def _judged(self, row: Row, middle: float, low: float, high: float) -> tuple[object, ...]:
-        seen = VISIBLE * np.nan_to_num(row.high - row.low) / 2
+        seen = VISIBLE * float(np.nan_to_num(row.high - row.low)) / 2
         above, below = self.above and row.value > high + seen, self.below and row.value < low - seen
         certain = (above and row.low > high) or (below and row.high < low)
         direction = "above" if above else "below" if below else ""
