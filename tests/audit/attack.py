@@ -12,6 +12,7 @@ advance.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -23,17 +24,17 @@ from tests.audit.enumeration import enumerated
 from tests.audit.intrusions import Intruded
 from tests.audit.racing import Race
 
-from tidegate.audit import bounds, events, moments, neighbours
+from tidegate.audit import bounds, moments, neighbours
 from tidegate.audit.auditor import audit, finding, verdict_of
 from tidegate.audit.neighbours import Pair
 from tidegate.audit.search import Effort, FailureAt, candidates, most_moved
-from tidegate.audit.subjects import Configured, Failure, Floats, Stopwatch, Subject, longest
+from tidegate.audit.subjects import Configured, Failure, Stopwatch, Subject, longest
 from tidegate.audit.verdicts import CLEAN, Finding
 from tidegate.errors import TidegateError
 from tidegate.mechanisms.discovery.discover import Discover
 from tidegate.mechanisms.w_event.pan_private import ANNOUNCED
 from tidegate.mechanisms.w_event.publishing import Publishing
-from tidegate.policy import Budget, Swellfish, ZeroConcentrated
+from tidegate.policy import Swellfish, ZeroConcentrated
 
 SECOND = 5  # angles that are tried again, for longer
 FIRST_SHARE, SECOND_SHARE = 0.4, 0.25  # of the time, for all angles together, and for those
@@ -53,8 +54,6 @@ STRIKE_SHARE, STRIKES, STRIKE_ERROR = (
 )  # of the time: to look at means, for each test; of the error
 STRUCK, SUGGESTED = 4, 1.05  # pairs of an angle, and how many times the claim must be suggested
 SURE_OF_IT = ((1000, 16), (6000, 6))  # transcripts that say so again, and of how many
-SEEMING = 0.9  # times the claim must an event seem to show
-SECONDLY = 10_000  # transcripts of a test, for each second of the attack
 NEARLY = 0.93  # of what is suggested is left where steps are left out
 SLOWEST, ENOUGH, LEAST_SURE, EACH_SHARE = (
     2000,
@@ -210,7 +209,9 @@ class _Rounds:
         seconds, error = self.seconds, self.error
         for at, suggested in enumerate(self._suggested()[: len(STRIKES)]):
             if self.worst.outcome == CLEAN:
-                angle, pair = self._shortened(*suggested)
+                angle, pair = suggested
+                with suppress(Failure):  # reported where it is sampled again
+                    angle, pair = self._shortened(*suggested)
                 effort = Effort(
                     STRIKES[at] * seconds,
                     levels=self.levels,
@@ -228,7 +229,7 @@ class _Rounds:
 
     def _suggested(self) -> list[tuple[Angle, Pair]]:
         """Angles and pairs of which means and covariances say that they lose more than is claimed; by halves."""
-        watch, found = Stopwatch(), list[tuple[float, Angle, Pair]]()
+        watch, found, failing = Stopwatch(), list[tuple[float, Angle, Pair]](), list[tuple[Angle, Pair]]()
         budget = bounds.promised(self.every[0].subject.policy)
         claim = float(bounds.claimed(budget))
         choose = neighbours.chooser(f"{self.seed} strike")
@@ -240,8 +241,9 @@ class _Rounds:
                 known = [pair for _, other, pair in found if other.steps == angle.steps][:HANDED_ON]
                 pairs = candidates(angle.subject, angle.steps, effort, choose, known)
                 moved = most_moved(angle.subject, angle.steps, pairs, budget, seconds, choose)
-            except FailureAt:
-                continue  # reported where it is sampled again
+            except FailureAt as failed:
+                failing.append((angle, failed.pair))  # reported where it is sampled again
+                continue
             found += [(lost, angle, pair) for lost, pair in moved[:STRUCK]]
             found.sort(key=lambda each: -each[0])
         rates = dict.fromkeys((angle.name for angle in self.every), SLOWEST)
@@ -252,28 +254,22 @@ class _Rounds:
                     break
                 begun = watch.seconds()
                 some = int(np.clip(EACH_SHARE * self.seconds * rates[angle.name], LEAST_SURE, count))
-                drawn = [angle.subject.sample(side, some) for side in (pair.first, pair.second)]
+                try:
+                    drawn = [angle.subject.sample(side, some) for side in (pair.first, pair.second)]
+                except Failure:
+                    failing.append((angle, pair))
+                    continue
                 rates[angle.name] = rate = some / max(watch.seconds() - begun, 1e-4)
                 marks = angle.subject.layout(angle.steps).marks(drawn[0].shape[1])
                 told = moments.suggested(drawn[0], drawn[1], budget, marks)
                 if not last:
                     again.append((told.most, angle, pair))
-                elif (
-                    told.least > SUGGESTED * claim
-                ):  # a little less that is seen much faster is proved sooner
+                elif told.least > SUGGESTED * claim:
+                    # a little less that is seen much faster is proved sooner
                     often = min(rate, ENOUGH) ** 0.5
                     again.append(((min(told.least / claim, 2.0) - 1) * often, angle, pair))
             found = sorted(again, key=lambda each: -each[0])
-        return [(angle, pair) for _, angle, pair in found]
-
-    def _seems(self, angle: Angle, drawn: list[Floats], budget: Budget) -> float:
-        """The loss that an event seems to show: means mislead where noise is neither Laplace's nor Gaussian."""
-        layout = angle.subject.layout(angle.steps)
-        width = layout.width or max(1, drawn[0].shape[1] // angle.steps)
-        trials, error = int(SECONDLY * self.seconds), self.error
-        return events.learn(
-            drawn[0], drawn[1], width, budget, trials, error, layout.shown, layout.steps
-        ).estimate
+        return [*failing, *((angle, pair) for _, angle, pair in found)]
 
     def _shortened(self, angle: Angle, pair: Pair) -> tuple[Angle, Pair]:
         """The same without the steps at the end that show nothing more: they take time."""

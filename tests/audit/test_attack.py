@@ -4,18 +4,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.audit import attack as attack_module
 from tests.audit import levels
 from tests.audit.attack import angles, attack
 from tests.audit.courses import COURSES
 from tests.audit.intrusions import Intruded
 from tests.audit.shipped import shipped
 
-from tidegate.audit.auditor import audit
+from tidegate.audit.auditor import audit, finding
 from tidegate.audit.courses import MARKS, Course, Refused, at_once
 from tidegate.audit.features import fit
-from tidegate.audit.neighbours import library, placed
-from tidegate.audit.search import Effort
-from tidegate.audit.subjects import Configured, longest
+from tidegate.audit.neighbours import Pair, library, placed
+from tidegate.audit.search import Effort, FailureAt
+from tidegate.audit.subjects import Configured, Failure, longest
 from tidegate.audit.verdicts import CLEAN, VIOLATES
 from tidegate.mechanisms import catalogue
 from tidegate.mechanisms.clipping.clipped_sum import ClippedSum
@@ -202,3 +203,17 @@ def test_values_that_are_revised_later_are_attacked() -> None:
     assert subject.sample(np.zeros((9, 1), dtype=np.int64), 3).shape[1] >= 9 * width
     verdict = audit(subject, testers=("statistical",), steps=9, effort=BRIEF, error=1e-9)
     assert verdict.outcome == CLEAN, str(verdict)
+
+
+def test_a_stream_on_which_means_cannot_be_looked_at_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever only looks at means must not lose what fails."""
+    fine, pair = Uniform(Event(epsilon="1")), Pair(np.zeros((1, 1), int), np.ones((1, 1), int), "one step")
+
+    def failing(*_: Any) -> Any:
+        raise FailureAt(Failure("crashes", "it raised ZeroDivisionError"), pair, 0)
+
+    monkeypatch.setattr(attack_module, "most_moved", failing)
+    rounds = attack_module._Rounds(
+        fine, 1, finding(Configured(fine), CLEAN, 0.0, "none", 1e-6), 1e-6, 1.0, "", 1
+    )
+    assert {each.origin for _, each in rounds._suggested()} == {"one step"}
