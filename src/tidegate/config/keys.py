@@ -27,9 +27,9 @@ ANSWERS = (
 
 # in the page, in what `tidegate init` writes, and in the refusal of steps behind the end
 THE_END = (
-    "Where a mechanism revises earlier steps (Tide does by default), count ends the stream permanently. For a stream "
-    "that continues, leave count out and release it with --until now. After the end, begin a new log that leaves out at "
-    "least the next w − 1 steps."
+    "If the mechanism revises earlier steps (Tide does by default), count ends the stream permanently. For a stream that "
+    "is to continue, leave count out and release it with --until now. After an end, begin a new stream with a new log, "
+    "and leave out at least the w − 1 steps after the last step of the old stream."
 )
 
 SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
