@@ -5,7 +5,8 @@ calls in another file, and would continue to run stale machine code. Here the ca
 digest of every kernel source of the package, so any change of any kernel compiles all of them again. Machine code is
 kept in that folder or nowhere: where it cannot be written, every process compiles for itself.
 
-Kernels live in files named ``kernels.py`` or in folders named ``kernels``; a test keeps them there.
+The digest covers files named ``kernels.py``, folders named ``kernels``, and every file that imports from this module. A
+test checks that no other file compiles anything.
 """
 
 from __future__ import annotations

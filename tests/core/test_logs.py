@@ -21,7 +21,7 @@ from tidegate.core import arrays, commit, place, sqlite_log
 from tidegate.core.errors import Fenced, LogDamaged, LogMismatch, SessionClosed
 from tidegate.core.log import Log, MemoryLog
 from tidegate.core.postgres_log import Group, PostgresLog
-from tidegate.core.session import Session, Standing
+from tidegate.core.session import Session, SessionState
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.verify import verify
 from tidegate.errors import InvalidParameter
@@ -665,7 +665,9 @@ def test_many_requests_are_one_statement(postgres: Postgres) -> None:  # noqa: F
         Session(mechanisms()["laplace"], log)
         loaded = log.load()
         assert loaded is not None
-        made = commit.Commit(1, commit.PUSHED, 1, 1, commit.Written(b"c", b"r"), b"position", Standing(0, []))
+        made = commit.Commit(
+            1, commit.PUSHED, 1, 1, commit.Written(b"c", b"r"), b"position", SessionState(0, [])
+        )
         requests.append(log.request(loaded.row.head, made))
     requests[1].given = (requests[1].given[0], bytes(32), *requests[1].given[2:])
     requests[2].row = requests[2].row._replace(number=0)  # is there already: the server refuses the row

@@ -372,17 +372,17 @@ PLANTED: dict[str, tuple[Any, str, str, str]] = {
         "try:\n            self._append(commit)\n        except OSError:\n            pass\n",
     ),
     "a failure inside is retried at once": (
-        Session, "_push", "if made is None:",
-        "made = made or self._made(pushes, place)\n        if made is None:",
+        Session, "_push", "if prepared is None:",
+        "prepared = prepared or self._prepare_push(pushes, next_position)\n        if prepared is None:",
     ),
     "a failure inside is retried after opening": (
         Session, "_halt", "self._append(commit)", "raise SessionClosed(BUSY)",
     ),
     "the error of a mechanism leaves": (
-        Session, "_made", "return None", "raise Halted('it failed')",
+        Session, "_prepare_push", "return None", "raise Halted('it failed')",
     ),
     "a charge is not applied": (
-        Session, "_push", "push.query.account.apply(fits)", "push.query.account.step = fits.charges.last",
+        Session, "_push", "push.query.account.apply(verdict)", "push.query.account.step = verdict.charges.last",
     ),
     "a halt is not written": (Session, "_halt", "self._append(commit)", "str(commit)"),
     "an interrupted session goes on": (Session, "_push", "self._closed = BUSY", "self._closed = ''"),
@@ -412,14 +412,15 @@ PLANTED: dict[str, tuple[Any, str, str, str]] = {
     "a halt charges nothing": (Account, "fill", "max(0, rest - total)", "0"),
     "a halt does not silence": (session.Query, "fall_silent", "self.step + self.account.window - 1", "0"),
     "silence is forgotten when a log is opened": (
-        Session, "_resume", "query.silent_until = kept.silent[scope.name]", "pass",
+        Session, "_resume", "query.silent_until = last.silent[scope.name]", "pass",
     ),
     "silent steps are computed": (session.Query, "_silent", "max(0, self.silent_until - first + 1)", "0"),
     "charges may be too short": (
-        Session, "_made", "push.query.check_output(output, len(push.rows))", "pass",
+        Session, "_prepare_push", "push.query.check_output(output, len(push.rows))", "pass",
     ),
     "a finished stream goes on": (
-        Session, "finish", "self._closed = ENDED", "self._closed = ''",
+        Session, "finish",
+        "self._closed = ENDED\n        self._attach_intervals", "self._closed = ''\n        self._attach_intervals",
     ),
     "copies keep noise to come": (
         sqlite_log.SQLiteLog, "_loaded", "Loaded(row, secret, self._here)", "Loaded(row, secret, True)",
@@ -445,32 +446,32 @@ PLANTED: dict[str, tuple[Any, str, str, str]] = {
     ),
     "a cut is not looked at": (scope, "amended", "budgets is not book.budgets and", "False and"),
     "a changed query goes on as the old one": (
-        Session, "_resume", "scope.number for scope in kept.book.alive", "scope.number for scope in book.alive",
+        Session, "_resume", "scope.number for scope in last.book.alive", "scope.number for scope in book.alive",
     ),
     "the description is not compared": (
-        Session, "_open", "description != kept.book.description and not amend", "False",
+        Session, "_open", "description != last.book.description and not amend", "False",
     ),
-    "the first description is compared": (session, "_kept", "int(place[0, 0])", "0"),
+    "the first description is compared": (session, "_last_commit", "int(table[0, 0])", "0"),
     "the account of one query is that of another": (
         Session, "_replay", "by_scope[scope].account", "next(iter(by_scope.values())).account",
     ),
     "a query that was not pushed moves": (
-        Session, "_standing", "checked.get(query.name)", "next(iter(checked.values()), None)",
+        Session, "_state", "verdicts.get(query.name)", "next(iter(verdicts.values()), None)",
     ),
     "an event is free": (Session, "event", "query.account.apply_event(charged)", "pass"),
     "opening forgets an event": (Session, "_replay", "account.apply_event(int(units.sum()))", "pass"),
     "an event of a query that ends is forgotten": (
-        session.Query, "stands", "(event or self.has_event)", "False",
+        session.Query, "state_to_store", "(event or self.has_event)", "False",
     ),
     "an event that fails is told again": (
-        Session, "event", "if made is None:",
-        "made = made or self._event_made(hearing, str(name), told)\n        if made is None:",
+        Session, "event", "if prepared is None:",
+        "prepared = prepared or self._prepare_event(handling, name, encoded_name)\n        if prepared is None:",
     ),
     "an end that fails is computed again": (
-        Session, "finish", "self._finish_made()", "self._finish_made() or self._finish_made()",
+        Session, "finish", "self._prepare_finish()", "self._prepare_finish() or self._prepare_finish()",
     ),
     "a halt forgets the queries that were not pushed": (
-        Session, "_halt_made", "for query in self._queries:", "for query, _ in checked:",
+        Session, "_prepare_halt", "for query in self._queries:", "for query, _ in verdicts:",
     ),
     "verify does not compute amendments": (verify.Reader, "_read_book", "if book != expected:", "if False:"),
     "verify does not add up shares": (scope, "begun", "if not _fits(_sum(amounts.values()), budget):", "if False:"),

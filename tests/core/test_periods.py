@@ -210,12 +210,12 @@ def test_a_horizon_is_refused_before_a_word_is_drawn(mechanism: Any, monkeypatch
     with install(FixedEntropy("horizon")):
         session = Session(ending)
         session.push_batch(rows[: last - 1])
-        kept = session._queries[0].stands().encoded()
+        kept = session._queries[0].state_to_store().encoded()
         monkeypatch.setattr(type(ending), "advance", lambda *_: pytest.fail("noise was drawn"))
         with pytest.raises(AccountRefused):
             session.push_batch(rows[:2])
         monkeypatch.undo()
-        assert kept == session._queries[0].stands().encoded()
+        assert kept == session._queries[0].state_to_store().encoded()
         assert len(session.push_batch(rows[:1])) == 1
 
 

@@ -1,4 +1,4 @@
-"""The short way of single pushes, of mechanisms that measure every step: as the long one, also when it fails."""
+"""The fast path of single pushes, for mechanisms that measure every step: it equals `push_batch`, also when it fails."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_it_releases_what_a_batch_of_one_does(name: str) -> None:
         log = MemoryLog()
         with install(FixedEntropy("short")):
             session = Session(mechanism, log)
-            assert session._single is not None
+            assert session._fast_path is not None
             seen = [
                 session.push(pushed(mechanism, value), position=value)
                 if short
@@ -139,7 +139,7 @@ def test_a_failure_is_charged() -> None:
 
     log = MemoryLog()
     session = Session(Failing(POLICY, noise="laplace"), log)
-    assert session._single is not None
+    assert session._fast_path is not None
     session.push(1)
     session.push(1)
     with pytest.raises(Halted) as caught:
@@ -178,7 +178,7 @@ def test_a_subclass_that_releases_in_its_own_way_has_no_short_way() -> None:
         def advance(self, state: Any, rows: Matrix, first: int, noise: Draws) -> Output:
             return super().advance(state, rows, first, noise)
 
-    assert Session(Own(POLICY))._single is None
+    assert Session(Own(POLICY))._fast_path is None
 
 
 def test_a_handler_must_not_push() -> None:

@@ -66,8 +66,8 @@ def dying(function: Any, turn: int, *, before: bool) -> Any:
 
 POINTS = {
     "before the commit": (Pipeline, "stage", False),
-    "between commit and receipt": (Pipeline, "_note_receipts", True),
-    "between receipt and sink": (Pipeline, "_note_receipts", False),
+    "between commit and receipt": (Pipeline, "_write_receipts", True),
+    "between receipt and sink": (Pipeline, "_write_receipts", False),
     "between sink and checkpoint": (delivery.SinkState, "confirm", False),
     "after the checkpoint": (side_tables.SideTables, "checkpoint", False),
 }

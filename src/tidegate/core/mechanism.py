@@ -173,7 +173,7 @@ class EveryStep(NamedTuple):
 
 @runtime_checkable
 class MeasuresEveryStep(Protocol):
-    """A mechanism that measures all steps in the same way, so that single pushes have a short way."""
+    """A mechanism that measures all steps in the same way, so that single pushes have a fast path."""
 
     @property
     def every_step(self) -> EveryStep:

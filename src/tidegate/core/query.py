@@ -1,4 +1,4 @@
-"""One query of a session: its mechanism, its account and its state, and what a commit keeps of them."""
+"""One query of a session: its mechanism, its account and its state, and how a commit stores them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from tidegate.noise.entropy import Source
 from tidegate.releases import Releases
 
 INTEGER = np.dtype(np.int64)
-ACCOUNT_ARRAYS = 3  # that stand before the state of a query: total, spans, ordinals
+ACCOUNT_ARRAYS = 3  # arrays of the account, stored before those of the mechanism: total, spans, ordinals
 OUTPUTS = 4  # arrays that every query releases: values, status, source, scale
-PLACE_FIELDS = 4  # step, silence, last step that was charged, arrays of the state
+QUERY_FIELDS = 4  # last step, last silent step, last charged step, number of stored arrays
 
 
 class Query:
@@ -62,7 +62,7 @@ class Query:
         self.scope: Scope
         self.silent_until = 0  # steps up to this one release nothing and cost nothing
         self.state: Any = ()
-        self.packed: arrays.Packed | None = None  # the piece of memory that the state lives in
+        self.packed: arrays.Packed | None = None  # the block of memory that holds the state
         self.history: History | None = None  # gives releases their intervals
 
     @property
@@ -76,13 +76,13 @@ class Query:
         return bool(getattr(self.account, "event_units", 0))
 
     def begin(self, scope: Scope, step: int) -> None:
-        """Stand at a step, and begin with the first one that the scope reads."""
+        """Set the last step to `step`, and begin the mechanism at the first step that the scope reads."""
         self.scope, self.account.step, self.silent_until = scope, step, scope.first - 1
-        self.stand_on(self.mechanism.begin(scope.first))
+        self.set_state(self.mechanism.begin(scope.first))
         self.history = new_history(self.mechanism)
 
-    def stand_on(self, state: Any) -> None:
-        """Take over a state. Its arrays live in one piece of memory, so that a commit copies them at once."""
+    def set_state(self, state: Any) -> None:
+        """Set the mechanism's state. Its arrays move into one block of memory, which a commit copies at once."""
         self.state, self.packed = state, None
         if arrays.in_one_piece(state):
             self.packed = arrays.Packed(list(arrays.flat(state)))
@@ -137,7 +137,7 @@ class Query:
             raise ValueError("a mechanism must release the arrays that it has named")
 
     def event(self, name: str) -> int:
-        """Tell the mechanism of an event; the units that are charged to the step in progress."""
+        """Report an event to the mechanism. Return the budget units that are charged to the step in progress."""
         step = self.step + 1
         if step <= self.silent_until or not isinstance(self.mechanism, HandlesEvents):
             return 0
@@ -161,19 +161,21 @@ class Query:
             return False
         self.fall_silent()
         self.account.end_spans()
-        self.stand_on(self.mechanism.begin(self.silent_until + 1))
+        self.set_state(self.mechanism.begin(self.silent_until + 1))
         self.history = new_history(self.mechanism)
         return True
 
-    def stands(self, checked: Checked | None = None, event: bool = False) -> Stands:
-        """What a commit keeps of it, as it is or after charges or an event: a copy, which nobody changes."""
-        fits = self.account.unchanged() if checked is None else checked
-        step = fits.charges.first + len(fits.charges.units) - 1
-        read = step + (step == self.account.step and (event or self.has_event))
-        return Stands(step, self.silent_until, read, self.most_spans, fits.after, *self.stored(fits.after))
+    def state_to_store(self, verdict: Checked | None = None, event: bool = False) -> QueryState:
+        """Return a copy of the current state, with the account as it is after the charges or the event."""
+        found = self.account.unchanged() if verdict is None else verdict
+        step = found.charges.first + len(found.charges.units) - 1
+        charged = step + (step == self.account.step and (event or self.has_event))
+        return QueryState(
+            step, self.silent_until, charged, self.most_spans, found.after, *self.stored(found.after)
+        )
 
     def stored(self, after: After) -> tuple[int, bytes]:
-        """How many arrays a commit keeps of it, and the encoded state; raises where the account has too many spans."""
+        """Return the number of stored arrays, and the encoded state. Raise if the account has too many spans."""
         if len(after.live) > self.most_spans or len(after.ordinals) > self.most_spans:
             raise ValueError("more spans than the mechanism has named")  # never more laws than spans
         if self.packed is not None:
@@ -181,13 +183,13 @@ class Query:
         parts = list(arrays.flat(self.state))
         return ACCOUNT_ARRAYS + len(parts), arrays.encode(parts)
 
-    def stands_without_state(self) -> Stands:
-        """The same where nothing goes on from it: a halt, and the end."""
-        read = self.step + self.has_event
-        return Stands(self.step, self.silent_until, read, 0, After(0, {}, {}, 0), 0, b"")
+    def state_of_end(self) -> QueryState:
+        """Return what a halt or the end stores: the steps, without account and state, which are not used again."""
+        charged = self.step + self.has_event
+        return QueryState(self.step, self.silent_until, charged, 0, After(0, {}, {}, 0), 0, b"")
 
     def load(self, parts: Iterator[arrays.Array]) -> None:
-        """Take over what `stands` has given."""
+        """Restore account and state from the arrays that `QueryState` has encoded."""
         template = (
             np.zeros(2, dtype=np.int64),
             NO_SPANS,
@@ -195,38 +197,38 @@ class Query:
             self.mechanism.begin(1),
         )
         numbers, spans, ordinals, state = arrays.rebuilt(template, parts)
-        self.stand_on(state)
+        self.set_state(state)
         total, ended = numbers.tolist()
         live = {(row[0], row[1]): Span(*row) for row in spans.tolist() if row[UNITS]}
         largest = {law: ordinal for law, ordinal in ordinals.tolist() if ordinal >= 0}
         self.account.restore(After(total, live, largest, ended))
 
 
-class Stands(NamedTuple):
-    """Where a query stands after a commit, SECRET: the account's total, spans and ordinals, and the state.
+class QueryState(NamedTuple):
+    """The stored state of a query after a commit: its account, and the state of its mechanism. SECRET.
 
     Attributes
     ----------
-    step, silent, read
-        Its last step, the last silent one, and the last that was charged.
+    step, silent, charged
+        The last step, the last silent step, and the last charged step.
     room
-        To how many spans, and laws, the account's are padded: a public number.
+        The number of spans, and of laws, to which those of the account are padded: a public number.
     after
         The account.
     arrays, state
-        How many arrays are stored, and the encoded state; 0: nothing goes on from here.
+        The number of stored arrays, and the encoded state; 0 and empty for a halt and the end.
     """
 
     step: int
     silent: int
-    read: int
+    charged: int
     room: int
     after: After
     arrays: int
     state: bytes
 
     def encoded(self) -> bytes:
-        """What `Query.load` reads again."""
+        """Return account and state as bytes; `Query.load` reads them."""
         if not self.arrays:
             return b""
         room, spans, ordinals = self.room, self.after.live.values(), self.after.ordinals.items()
@@ -237,19 +239,19 @@ class Stands(NamedTuple):
         return header + struct.pack(f"<{len(numbers)}q", *numbers) + self.state
 
 
-class Standing(NamedTuple):
-    """Where all queries stand after a commit, and the commit that describes them. SECRET."""
+class SessionState(NamedTuple):
+    """The stored state of all queries after a commit, and the number of the commit with the configuration. SECRET."""
 
-    described: int
-    queries: list[Stands]
+    configuration: int
+    queries: list[QueryState]
 
     def encoded_state(self) -> bytes:
-        """A table with a row of `PLACE_FIELDS` for each query behind one for the session, then what each has stored."""
-        place = [self.described, *[0] * (PLACE_FIELDS - 1)]
+        """Return a table with one row for the session and one per query, then account and state of each query."""
+        rows = [self.configuration, *[0] * (QUERY_FIELDS - 1)]
         for each in self.queries:
-            place += each.step, each.silent, each.read, each.arrays
-        header = arrays.header(((INTEGER, (len(self.queries) + 1, PLACE_FIELDS)),))
-        table = header + struct.pack(f"<{len(place)}q", *place)
+            rows += each.step, each.silent, each.charged, each.arrays
+        header = arrays.header(((INTEGER, (len(self.queries) + 1, QUERY_FIELDS)),))
+        table = header + struct.pack(f"<{len(rows)}q", *rows)
         return b"".join([table, *(each.encoded() for each in self.queries)])
 
 

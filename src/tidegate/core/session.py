@@ -2,11 +2,13 @@
 
 States and transitions (docs/proofs/core.md):
 
-    OPEN --push--> BUSY --commit--> OPEN
-                   BUSY --kill, interrupt, failed commit, fenced--> CLOSED    open the log again
-                   BUSY --anything else is raised--> CLOSED                  a halt commit: charged, nothing is released;
-                                                                             where that fails too, the stream ends
-    OPEN --close, finish--> CLOSED
+    OPEN --push, event--> BUSY --commit--> OPEN
+    OPEN --finish-------> BUSY --commit--> CLOSED                            the stream has ended
+    BUSY --kill, interrupt, failed commit, fenced--> CLOSED                  open the log again
+    BUSY --push or event: any other exception--> CLOSED                      a halt commit: charges, and no release;
+                                                                             if this fails too, the stream ends
+    BUSY --finish: any other exception--> CLOSED                             an empty last commit: the stream has ended
+    OPEN --close--> CLOSED
 
 A refusal that depends on public numbers, or on the form of the input, comes before BUSY and leaves the session open.
 """
@@ -55,7 +57,7 @@ from tidegate.core.mechanism import (
     unit_of,
 )
 from tidegate.core.postgres_log import PostgresLog, is_url
-from tidegate.core.query import Query, Standing, Stands, new_history, releases_by
+from tidegate.core.query import Query, QueryState, SessionState, new_history, releases_by
 from tidegate.core.scope import Amendment, Book, Scope, amended, begun, compare, described, divided
 from tidegate.core.sqlite_log import SQLiteLog
 from tidegate.core.turns import REENTERED, Turns
@@ -65,70 +67,79 @@ from tidegate.exact import ExactLike, whole
 from tidegate.noise.entropy import Source, current
 from tidegate.releases import Release, Status
 
-BUSY = "a push of this session was interrupted, and what it made was not committed; open the log again."
+BUSY = (
+    "the last operation of this session was interrupted; open the log again to see whether it was committed."
+)
 CLOSED = "this session is closed; open the log again."
 ENDED = "this stream was finished; begin another one."
 HALTED_FOR_GOOD = "this stream was halted, and at user level no budget returns; begin another one."
 MISMATCH = (
-    "the log was begun or amended with other queries, parameters, names or entropy; open it with its own configuration, "
-    "amend it, or choose another path."
+    "the log was begun or amended with other queries, parameters or names of columns, or with fixed noise for tests; "
+    "open it with its own configuration, amend it, or choose another path."
 )
 COPIED = "this log is a copy; open it with the configuration that it has before it is amended."
 COPIED_FOR_GOOD = "this log is a copy, and at user level it cannot restart; continue the original."
 FLOAT = np.dtype(np.float64)
-FRESH = Status.FRESH  # named once: to look it up takes as long as a call
-TABLE_FIELDS = 4  # scope, first step, steps, released arrays
-CHARGED = (PUSHED, HALTED, EVENT)
-NO_TIMES = (int, float, list, np.ndarray)  # what is pushed most, and does not say when
+FRESH = Status.FRESH  # cached: to look up an attribute of an enum takes as long as a call
+TABLE_FIELDS = 4  # scope, first step, number of steps, number of released arrays
+CHARGED = (PUSHED, HALTED, EVENT)  # kinds of commits that have charges
+TIMELESS = (
+    int,
+    float,
+    list,
+    np.ndarray,
+)  # types without timestamps; compared first, because they are the most frequent
 
 Position = bytes | str | int | None
 Steps = int | Mapping[str, int] | None
 Names = Iterable[str] | Mapping[str, Iterable[str]] | None
 
 
-Charged = list[tuple[int, Charges, int]]  # scope, charges, and how many arrays are released
+ScopeCharges = list[
+    tuple[int, Charges, int]
+]  # number of the scope, its charges, number of its released arrays
 
 
 class Pushed(NamedTuple):
-    """What a push charges and releases, in arrays that nobody else has."""
+    """Charges and released arrays of a commit. No other object shares these arrays."""
 
-    charged: Charged
+    charged: ScopeCharges
     released: list[arrays.Array]
 
     def encoded(self) -> Written:
-        """The same as bytes."""
+        """Return charges and releases as bytes."""
         return Written(encoded(self.charged), arrays.encode(self.released))
 
     def checked(self) -> Pushed:
-        """Itself; raises where it could not be encoded."""
+        """Return self. Raise if it cannot be encoded."""
         parts = [part for _, charges, _ in self.charged for part in charges[1:]]
         arrays.header(tuple([(part.dtype, part.shape) for part in (*parts, *self.released)]))
         return self
 
 
-class Single(NamedTuple):
-    """The only query of a session, where it measures every step in the same way."""
+class FastPath(NamedTuple):
+    """Fast path for pushes of one step: a session with one query, whose mechanism measures every step alike."""
 
     query: Query
     account: Account
-    read: Callable[[Any], Any]  # pushed values as whole numbers
+    read: Callable[[Any], Any]  # makes whole numbers of pushed values
     measure: Callable[..., tuple[arrays.Array, Sequence[Span]]]
     shape: tuple[int, ...]
     unit: Fraction
-    follow: Callable[[Release], None] | None  # gives a release its intervals
+    follow: Callable[[Release], None] | None  # attaches intervals to a release
     scale: float
     units: int
 
     @classmethod
-    def of(cls, query: Query) -> Single | None:
-        """That of a query whose single pushes may take the short way; None for any other."""
+    def of(cls, query: Query) -> FastPath | None:
+        """Return the fast path of a query, or None if the query has none."""
         reader, mechanism, history = query.reader, query.mechanism, query.history
         if not isinstance(mechanism, MeasuresEveryStep) or not isinstance(reader, ValueReader):
             return None
         if type(query.account) is not Account or (history is not None and not history.quick):
             return None
         if _defining(mechanism, "advance") is not _defining(mechanism, "measure"):
-            return None  # a subclass that releases in its own way
+            return None  # a subclass overrides `advance` alone, so its `measure` may release something else
         return cls(
             query,
             query.account,
@@ -142,53 +153,53 @@ class Single(NamedTuple):
 
 
 def _defining(mechanism: Mechanism, name: str) -> type:
-    """The class that has written a method."""
+    """Return the class in which a method of the mechanism is defined."""
     return next(each for each in type(mechanism).__mro__ if name in vars(each))
 
 
-class One(NamedTuple):
-    """What a push of one such step charges and releases, and where the query stands after it. SECRET."""
+class FastPush(NamedTuple):
+    """Charges, release and state of one step that was pushed on the fast path. SECRET."""
 
-    single: Single
+    path: FastPath
     step: int
     values: bytes
     spans: Sequence[Span]
-    described: int
+    configuration: int  # number of the commit that holds the configuration
     silent: int
     after: After
     stored: tuple[int, bytes]
 
     def encoded(self) -> Written:
-        """The same as bytes."""
-        single = self.single
+        """Return charges and releases as bytes."""
+        path = self.path
         rows = np.array(self.spans, dtype=np.int64).reshape(-1, SPAN_FIELDS)
-        charges = Charges(self.step, np.array([single.units], dtype=np.int64), rows)
+        charges = Charges(self.step, np.array([path.units], dtype=np.int64), rows)
         released: list[arrays.Array] = [
             np.frombuffer(self.values).reshape(1, -1),
             np.array([FRESH], dtype=np.int8),
             np.array([self.step], dtype=np.int64),
-            np.array([single.scale]),
+            np.array([path.scale]),
         ]
-        query = single.query
+        query = path.query
         return Pushed([(query.scope.number, charges, query.released)], released).encoded()
 
     def encoded_state(self) -> bytes:
-        """Where the query stands, as bytes."""
-        room = self.single.query.most_spans
-        stands = Stands(self.step, self.silent, self.step, room, self.after, *self.stored)
-        return Standing(self.described, [stands]).encoded_state()
+        """Return the state after the step as bytes."""
+        room = self.path.query.most_spans
+        state = QueryState(self.step, self.silent, self.step, room, self.after, *self.stored)
+        return SessionState(self.configuration, [state]).encoded_state()
 
 
-def read_again(content: Content) -> Pushed:
-    """What a commit has charged and released, in arrays that nobody changes."""
+def decoded(content: Content) -> Pushed:
+    """Return charges and releases of a commit. Nobody may write to these arrays."""
     if isinstance(content, Pushed):
         return content
     charges, releases = content.encoded()
-    return Pushed(_described_charges(charges), arrays.decode(releases))
+    return Pushed(_decoded_charges(charges), arrays.decode(releases))
 
 
 def by_query(content: Pushed) -> Iterator[tuple[int, Charges, list[arrays.Array]]]:
-    """(scope, charges, released arrays) of every query of a commit."""
+    """Yield (scope, charges, released arrays) of every query of a commit."""
     parts = iter(content.released)
     for scope, charges, count in content.charged:
         yield scope, charges, list(islice(parts, count))
@@ -200,34 +211,36 @@ class Session:
     Parameters
     ----------
     queries
-        A mechanism, or several by name. All of them name one policy: the session gives each its share of the budget.
+        A mechanism, or several by name. All of them have the same policy: the session gives each its share of the budget.
     log
-        Where commits are kept: a log, the path of a file, "postgresql://user@host/database#name", or None for memory.
-        In memory without a log of your own, the releases of the last window are kept.
+        Where commits are stored: a log, the path of a file, "postgresql://user@host/database#name", or None for memory.
+        With None, only the releases of the last window are kept.
     head
-        A head that this log had before. A log that does not have it is an older copy, and is refused.
+        A head that this log had before. A log without this head is an older copy, and is refused.
     shares
-        Of several queries: the part of the budget that each has, exactly, at most 1 in all.
+        For several queries: the fraction of the budget of each query, as exact numbers. Their sum is at most 1.
     amend
-        Whether a log of another configuration is amended: queries that changed end and begin, and are silent while
-        windows still hold what the ended ones have read. `plan_amendment` says beforehand which. Otherwise another
-        configuration is refused.
+        Whether a log with another configuration is amended. A changed query ends, and its successor begins. The
+        successor is silent until no window contains a step that the old query read. `plan_amendment` lists these steps
+        beforehand. Without `amend`, another configuration is refused.
     about
-        What else defines each query, by name, public and as JSON: for example which columns of a source it counts.
+        Public properties that also define a query, by its name, as JSON: for example the columns of a source that it
+        counts.
     names
-        The names of the columns, in their order; for several queries a mapping from those whose columns have names. Then
-        mappings and DataFrames are read by name; without, they are refused. They belong to the configuration of the log.
+        The names of the columns, in their order. For several queries: a mapping from query to names of columns.
+        With `names`, mappings and DataFrames can be pushed, and are read by name; without, they are refused. Names belong
+        to the configuration of the log.
 
     Attributes
     ----------
     step
-        The last step that was committed, of the query that is farthest; 0 before any.
+        The last committed step of the most advanced query; 0 if none.
     steps
-        The same of each query.
+        The last committed step of each query.
     head
         The hash of the last commit. Keep it to notice an older copy of the log.
     position
-        Where in the source the next read begins, as it was committed last.
+        Where in the source the next read begins, as stored with the last commit.
 
     Examples
     --------
@@ -254,23 +267,23 @@ class Session:
         source = current()
         self._queries, description = _configured(queries, shares, source, about, names)
         self._turns = Turns()
-        self._closed = ""  # why, if it is
-        self._number = 0
-        self._described = 0  # the commit that has the description
+        self._closed = ""  # the reason; empty: the session is open
+        self._number = 0  # of the next commit
+        self._configuration_commit = 0  # number of the commit that holds the configuration
         self._head: Head = NO_HEAD
         self.step = 0
         self.position: bytes = b""
         window = max((query.account.window or 1 for query in self._queries), default=1)
         self._log = MemoryLog(window) if log is None else opened_log(log)
-        self._single: Single | None = None
+        self._fast_path: FastPath | None = None
         try:
             self._open(description, head, amend)
         except BaseException:
             if self._log is not log:
-                self._log.close()  # opened here: nobody else could
+                self._log.close()  # the caller has no reference to a log that was opened here
             raise
         if self._alone:
-            self._single = Single.of(self._queries[0])
+            self._fast_path = FastPath.of(self._queries[0])
 
     @property
     def head(self) -> bytes:
@@ -279,32 +292,33 @@ class Session:
 
     @property
     def steps(self) -> dict[str, int]:
-        """The last step of each query."""
+        """The last committed step of each query."""
         return {query.name: query.step for query in self._queries}
 
     @property
     def closed(self) -> bool:
-        """Whether it takes no more pushes: it was closed, has failed, or its stream has ended."""
+        """Whether the session refuses pushes: it was closed, has failed, or its stream has ended."""
         return bool(self._closed)
 
     @property
     def spent(self) -> dict[str, int]:
-        """What the last window of each query has spent, in units.
+        """The budget units that each query has spent in its last window.
 
-        Of an ended stream, and of noise that steps shared before a halt or a restart, ask the log.
+        The numbers do not include charges of an ended stream, or spans from before a halt or restart. Read these from the
+        log.
         """
         return {query.name: query.account.spent() for query in self._queries}
 
     @property
     def remaining(self) -> dict[str, int]:
-        """What the next step of each query may be charged, in units."""
+        """The budget units that the next step of each query may be charged."""
         return {query.name: query.account.remaining() for query in self._queries}
 
     # opening -----------------------------------------------------------------------------------------------------
 
     @property
     def scopes(self) -> dict[str, Scope]:
-        """The part of the budget of each query, and the first step that it reads."""
+        """The scope of each query: its part of the budget, and the first step that it reads."""
         return {query.name: query.scope for query in self._queries}
 
     def _open(self, description: dict[str, Any], head: bytes | None, amend: bool) -> None:
@@ -317,68 +331,69 @@ class Session:
             book = begun(description)
             for query, scope in zip(self._queries, book.alive, strict=True):
                 query.begin(scope, 0)
-            self._append(self._noted(OPENED, book.encoded(), self._standing()))
+            self._append(self._commit_without_steps(OPENED, book.encoded(), self._state()))
             return
-        kept = _kept(self._log, loaded)
-        if description != kept.book.description and not amend:
+        last = _last_commit(self._log, loaded)
+        if description != last.book.description and not amend:
             raise LogMismatch(MISMATCH)
-        self._resume(kept, description)
+        self._resume(last, description)
 
-    def _resume(self, kept: Kept, description: dict[str, Any]) -> None:
-        """Stand where the last commit stands, or begin what an amendment has begun."""
-        row, book = kept.loaded.row, kept.book
+    def _resume(self, last: LastCommit, description: dict[str, Any]) -> None:
+        """Restore the state of the last commit; for another configuration, amend the log."""
+        row, book = last.loaded.row, last.book
         amends = description != book.description
         self._head, self._number, self.step = row.head, row.number + 1, row.last
-        self.position, self._described = kept.position, kept.described
+        self.position, self._configuration_commit = last.position, last.configuration
         if row.kind == FINISHED or (row.kind == HALTED and book.description["window"] is None):
             self._closed = ENDED if row.kind == FINISHED else HALTED_FOR_GOOD
             if amends:
                 raise SessionClosed(self._closed)
         elif amends:
-            if kept.loaded.secret is None or not kept.loaded.here:
+            if last.loaded.secret is None or not last.loaded.here:
                 raise LogMismatch(COPIED)
-            book = amended(book, description, self.step, kept.steps, kept.read)
-        known = {scope.number for scope in kept.book.alive}
+            book = amended(book, description, self.step, last.steps, last.charged)
+        known = {scope.number for scope in last.book.alive}
         named = {query.name: query for query in self._queries}
-        self._queries = [
-            named[scope.name] for scope in book.alive
-        ]  # whatever their order in the configuration
+        # in the order of the log, which may differ from that of the configuration
+        self._queries = [named[scope.name] for scope in book.alive]
         for query, scope in zip(self._queries, book.alive, strict=True):
-            query.begin(scope, kept.steps.get(scope.name, self.step))
+            query.begin(scope, last.steps.get(scope.name, self.step))
             if scope.number in known:
-                query.silent_until = kept.silent[scope.name]
+                query.silent_until = last.silent[scope.name]
         if self._closed:
             return
-        kept_queries = [query for query in self._queries if query.scope.number in known]
-        self._replay(kept_queries, kept.steps, row.number)
-        for query in kept_queries:
-            parts = kept.state[query.name]
+        unchanged = [query for query in self._queries if query.scope.number in known]
+        self._replay(unchanged, last.steps, row.number)
+        for query in unchanged:
+            parts = last.state[query.name]
             if parts:
                 query.load(iter(parts))
                 if isinstance(query.mechanism, Resumes):
                     query.mechanism.resume(query.state, query.step, query.account.recent())
-            else:  # behind a halt there is none
-                query.stand_on(query.mechanism.begin(query.silent_until + 1))
-        self._remember(kept_queries)
+            else:  # a halt commit stores no state
+                query.set_state(query.mechanism.begin(query.silent_until + 1))
+        self._learn_intervals(unchanged)
         if amends:
-            self._described = self._number
-            self._append(self._noted(AMENDED, book.encoded(), self._standing()))
-        elif kept.loaded.secret is None or not kept.loaded.here:
-            whole = kept.loaded.secret is not None  # a backup has no state of any query
-            self._restart([each for each in self._queries if each.mechanism.noise_in_state or not whole])
+            self._configuration_commit = self._number
+            self._append(self._commit_without_steps(AMENDED, book.encoded(), self._state()))
+        elif last.loaded.secret is None or not last.loaded.here:
+            with_state = (
+                last.loaded.secret is not None
+            )  # a backup without its secret has no state of any query
+            self._restart([each for each in self._queries if each.mechanism.noise_in_state or not with_state])
 
     def _restart(self, dropped: list[Query]) -> None:
-        """Begin queries anew whose noise to come belongs to another file."""
+        """Drop the state of these queries, because its pre-drawn noise was written in another file, and silence them."""
         if not all(query.restart() for query in dropped):
             self._closed = COPIED_FOR_GOOD
         elif dropped:
             silent = arrays.encode(
                 [np.array([query.silent_until for query in self._queries], dtype=np.int64)]
             )
-            self._append(self._noted(RESTARTED, silent, self._standing()))
+            self._append(self._commit_without_steps(RESTARTED, silent, self._state()))
 
     def _replay(self, queries: list[Query], steps: Mapping[str, int], number: int) -> None:
-        """Rebuild the units of the last windows from their charges, up to a commit."""
+        """Rebuild each account from the charges of its last window, up to the commit `number`."""
         by_scope = {query.scope.number: query for query in queries}
         since = {
             query.scope.number: max(1, steps[query.name] - (query.account.window or 1) + 1)
@@ -386,13 +401,15 @@ class Session:
         }
         for query in queries:
             query.account.step = since[query.scope.number] - 1
-        # an event before the first step is charged to it
+        # − 1: the row of an event ends one step before the step that is charged
         for row in checked(self._log, self._log.rows_since(min(since.values(), default=1) - 1)):
             if row.kind not in CHARGED or row.number > number:
                 continue
             for scope, charges in charges_of(row):
-                begin = max(charges.first, since.get(scope, charges.last + 2))
-                if scope not in by_scope or begin > charges.last + 1:
+                if scope not in by_scope:
+                    continue
+                begin = max(charges.first, since[scope])
+                if begin > charges.last + 1:
                     continue
                 account, units = by_scope[scope].account, charges.units[begin - charges.first :]
                 if row.kind == EVENT:
@@ -404,8 +421,8 @@ class Session:
             if query.step < steps[query.name]:
                 query.account.load(Charges(steps[query.name] + 1, np.zeros(0, dtype=np.int64)))
 
-    def _remember(self, queries: list[Query]) -> None:
-        """Let intervals be learnt from what the log still has of the last steps."""
+    def _learn_intervals(self, queries: list[Query]) -> None:
+        """Give the releases that are still in the log to the estimators of intervals."""
         for query in queries:
             history = query.history
             if history is None or not history.remembered:
@@ -415,7 +432,7 @@ class Session:
                 if row.kind == HALTED:
                     query.history = new_history(query.mechanism)
                 elif query.scope.number in scopes and row.releases is not None and query.history is not None:
-                    query.history.learn(partial(self._again, query, Written(row.charges, row.releases)))
+                    query.history.learn(partial(self._release_of, query, Written(row.charges, row.releases)))
 
     # pushing -----------------------------------------------------------------------------------------------------
 
@@ -425,35 +442,31 @@ class Session:
         Parameters
         ----------
         values
-            The values of the step; for several queries a mapping from their names. Queries that are not named stay
-            where they are.
+            The values of the step; for several queries a mapping from names of queries to values. Queries without values
+            release nothing.
         step
-            Its number, or a mapping from names to numbers; by default the next one of each query. Steps that are passed
-            over cost nothing, and nothing is said of them.
+            The number of the step, or a mapping from names of queries to numbers; by default the next step of each query.
+            Skipped steps cost nothing, and are not released.
         position
             Where in the source the next read begins; stored with the commit.
         """
-        single = self._single
-        if (
-            single is not None
-            and step is None
-            and self.step == single.account.step >= single.query.silent_until
-        ):
-            if type(values) in NO_TIMES:
-                return self._push_one(single, single.read(values), position)
+        path = self._fast_path
+        if path is not None and step is None and self.step == path.account.step >= path.query.silent_until:
+            if type(values) in TIMELESS:
+                return self._push_one(path, path.read(values), position)
             time = frames.time_of(values)
-            release = self._push_one(single, single.read(values), position)
+            release = self._push_one(path, path.read(values), position)
             release.time = time
             return release
         parts = [(self._queries[0], values)] if self._alone else self._parts(values)
-        times = [None if type(part) in NO_TIMES else frames.time_of(part) for _, part in parts]
+        times = [None if type(part) in TIMELESS else frames.time_of(part) for _, part in parts]
         found = self._push([(query, query.reader.row(part)) for query, part in parts], step, position, True)
         for (query, _), known in zip(parts, times, strict=True):
             (found if self._alone else found[query.name]).time = known
         return found
 
     def push_batch(self, values: Any, step: Steps = None, position: Position = None) -> Any:
-        """Release several steps in one commit, of each query as many as are given; `step` is the first of them."""
+        """Release several steps in one commit: one row of values per step and query. `step` is the first step."""
         parts = [(self._queries[0], values)] if self._alone else self._parts(values)
         times = [frames.times_of(part, query.names) for query, part in parts]
         found = self._push([(query, query.reader.rows(part)) for query, part in parts], step, position)
@@ -462,7 +475,7 @@ class Session:
         return found
 
     def _parts(self, values: Any) -> list[tuple[Query, Any]]:
-        """The values of each query, where there are several."""
+        """Split the values of several queries by query."""
         known = {query.name for query in self._queries}
         if not isinstance(values, Mapping) or not values or not known.issuperset(values):
             raise InvalidInput(
@@ -487,27 +500,27 @@ class Session:
                 raise InvalidInput(
                     "a step was given for a query without values; name the same queries in both."
                 )
-            place = self.position if position is None else _as_bytes(position)
+            next_position = self.position if position is None else _as_bytes(position)
             for query, matrix, first in pushes:
                 query.check_public(first, len(matrix))
             self._closed = BUSY
-            made = self._made(pushes, place)
-            if made is None:
-                self._halt([(query, first, len(matrix)) for query, matrix, first in pushes], place)
-            commit, checked, released = made
+            prepared = self._prepare_push(pushes, next_position)
+            if prepared is None:
+                self._halt([(query, first, len(matrix)) for query, matrix, first in pushes], next_position)
+            commit, verdicts, releases = prepared
             self._append(commit)
-            for push, fits in zip(pushes, checked, strict=True):
-                push.query.account.apply(fits)
-            self.step, self.position = commit.last, place
+            for push, verdict in zip(pushes, verdicts, strict=True):
+                push.query.account.apply(verdict)
+            self.step, self.position = commit.last, next_position
             self._closed = ""
-            self._attach_intervals(released, commit.content)
+            self._attach_intervals(releases, commit.content)
             if single:
-                released = {name: each[0] for name, each in released.items()}
-            return released[""] if self._alone else released
+                releases = {name: each[0] for name, each in releases.items()}
+            return releases[""] if self._alone else releases
 
-    def _push_one(self, single: Single, row: Any, position: Position) -> Release:
-        """`_push` of the next step of a query that measures all steps in the same way: the same, with plain numbers."""
-        turns, account, units = self._turns, single.account, single.units
+    def _push_one(self, path: FastPath, row: Any, position: Position) -> Release:
+        """`_push` on the fast path, for the next step. The result is the same; the account gets plain numbers."""
+        turns, account, units = self._turns, path.account, path.units
         turns.check_process()
         with turns.lock:
             if turns.busy:
@@ -516,90 +529,90 @@ class Session:
                 turns.busy = True
                 if self._closed:
                     raise SessionClosed(self._closed)
-                place = self.position if position is None else _as_bytes(position)
+                next_position = self.position if position is None else _as_bytes(position)
                 after = account.check_next(units)
                 self._closed = BUSY
-                try:  # what is raised may tell of the data or of the noise, so nothing of it leaves
-                    step, query = account.step + 1, single.query
-                    values, spans = single.measure(query.state, row, step, query.draws)
-                    if values.shape != single.shape or values.dtype != FLOAT or values.base is not None:
+                try:  # the text of an exception may reveal data or noise, so the exception is dropped
+                    step, query = account.step + 1, path.query
+                    values, spans = path.measure(query.state, row, step, query.draws)
+                    if values.shape != path.shape or values.dtype != FLOAT or values.base is not None:
                         raise ValueError("a mechanism must release every column, in a new array")
                     if spans:
                         after = account.check_next(units, spans)
                     stored = query.stored(after)
-                    state = One(
-                        single,
+                    push = FastPush(
+                        path,
                         step,
                         values.tobytes(),
                         spans,
-                        self._described,
+                        self._configuration_commit,
                         query.silent_until,
                         after,
                         stored,
                     )
-                    content = state.encoded() if self._log.durable else state
-                    commit = Commit(self._number, PUSHED, step, step, content, place, state)
+                    content = push.encoded() if self._log.durable else push
+                    commit = Commit(self._number, PUSHED, step, step, content, next_position, push)
                 except Exception:
                     commit = None
                 if commit is None:
-                    self._halt([(single.query, account.step + 1, 1)], place)
+                    self._halt([(path.query, account.step + 1, 1)], next_position)
                 self._append(commit)
                 account.apply_next(units, after)
-                self.step, self.position, self._closed = step, place, ""
+                self.step, self.position, self._closed = step, next_position, ""
             finally:
                 turns.busy = False
-        release = Release(step, values, FRESH, step, single.scale, units, single.unit)
-        if single.follow is not None:
-            single.follow(release)
+        release = Release(step, values, FRESH, step, path.scale, units, path.unit)
+        if path.follow is not None:
+            path.follow(release)
         return release
 
-    def _made(
+    def _prepare_push(
         self, pushes: list[Push], position: bytes
     ) -> tuple[Commit, list[Checked], dict[str, Any]] | None:
-        """The commit of the next steps, and what is returned after it; None where anything failed.
+        """Build the commit of the next steps. Return it, the account's verdicts and the releases; None after a failure.
 
-        What was raised may tell of the data or of the noise, so nothing of it leaves.
+        The text of an exception may reveal data or noise, so the exception is dropped.
         """
         try:
             outputs = [query.advance(rows, first) for query, rows, first in pushes]
-            charged, leaving, checked, after, released = [], [], [], {}, {}
+            charges, arrays_out, verdicts, verdict_by_name, releases = [], [], [], {}, {}
             for push, output in zip(pushes, outputs, strict=True):
                 push.query.check_output(output, len(push.rows))
             for (query, _, first), output in zip(pushes, outputs, strict=True):
-                # an array that is a part of another one, such as a state's, is copied
+                # a view, for example of a part of the state, is copied
                 units, spans, *parts = [
                     part if part.base is None else part.copy()
                     for part in (output.units, output.spans, *output.released)
                 ]
-                fits = query.account.check(Charges(first, units, spans))
-                checked.append(fits)
-                charged.append((query.scope.number, fits.charges, query.released))
-                leaving += parts
-                after[query.name] = fits
+                verdict = query.account.check(Charges(first, units, spans))
+                verdicts.append(verdict)
+                charges.append((query.scope.number, verdict.charges, query.released))
+                arrays_out += parts
+                verdict_by_name[query.name] = verdict
                 copies = [part.copy() for part in parts]  # for the caller, who may write to them
-                released[query.name] = releases_by(
+                releases[query.name] = releases_by(
                     query.mechanism, query.unit, first, copies, units.copy(), query.names
                 )
-            made = Pushed(charged, leaving)
-            content: Content = made.encoded() if self._log.durable else made.checked()
+            pushed = Pushed(charges, arrays_out)
+            content: Content = pushed.encoded() if self._log.durable else pushed.checked()
             begin = max(self.step + 1, min(push.first for push in pushes))
             end = max([self.step, *[push.first + len(push.rows) - 1 for push in pushes]])
-            commit = Commit(self._number, PUSHED, begin, end, content, position, self._standing(after))
-            return commit, checked, released
+            state = self._state(verdict_by_name)
+            return Commit(self._number, PUSHED, begin, end, content, position, state), verdicts, releases
         except Exception:
             return None
 
     def _halt(self, failed: list[tuple[Query, int, int]], position: bytes) -> NoReturn:
-        """Charge all that is left for steps whose noise was drawn, and release nothing of them."""
-        made = self._halt_made(failed, position)
-        if made is None:  # never tried again with other noise: the log takes nothing more
-            self._append(self._noted(FINISHED, b"", self._no_standing()))
+        """Charge the whole remaining budget to the failed steps, whose noise was drawn, and release nothing."""
+        prepared = self._prepare_halt(failed, position)
+        if prepared is None:  # a retry would draw other noise for the same data, so the stream ends
+            self._append(self._commit_without_steps(FINISHED, b"", self._state_of_end()))
             self._closed = ENDED
             raise Halted(
-                "the stream has ended: a mechanism failed after noise was drawn, and what is left could not be "
-                "charged; begin another one."
+                "the stream has ended: a mechanism failed after noise was drawn, and the remaining budget could not be "
+                "charged; begin another stream."
             )
-        commit, charged = made
+        commit, charged = prepared
         self._append(commit)
         self.step, self.position = commit.last, position
         steps = ", ".join(sorted({f"{each.first} to {each.last}" for _, each, _ in charged}))
@@ -611,53 +624,54 @@ class Session:
             "open the log again: it continues when their windows have passed."
         )
 
-    def _halt_made(
+    def _prepare_halt(
         self, failed: list[tuple[Query, int, int]], position: bytes
-    ) -> tuple[Commit, Charged] | None:
-        """The commit of a halt, and its charges; None where anything failed."""
+    ) -> tuple[Commit, ScopeCharges] | None:
+        """Build the commit of a halt. Return it and its charges; None after a failure."""
         try:
-            checked = [(query, query.halted(first, count)) for query, first, count in failed]
-            charged = [(query.scope.number, fits.charges, query.released) for query, fits in checked]
-            first = max(self.step + 1, min(fits.charges.first for _, fits in checked))
-            last = max([self.step, *(fits.charges.last for _, fits in checked)])
+            verdicts = [(query, query.halted(first, count)) for query, first, count in failed]
+            charged = [(query.scope.number, verdict.charges, query.released) for query, verdict in verdicts]
+            first = max(self.step + 1, min(verdict.charges.first for _, verdict in verdicts))
+            last = max([self.step, *(verdict.charges.last for _, verdict in verdicts)])
             content = Written(encoded(charged), b"")
-            for query, fits in checked:
-                query.account.apply(fits)
-            for query in self._queries:  # also those that were not pushed: nothing of any state is stored
+            for query, verdict in verdicts:
+                query.account.apply(verdict)
+            # a halt commit stores no state of any query, so also queries that were not pushed are silent for a window
+            for query in self._queries:
                 query.fall_silent()
-            return Commit(self._number, HALTED, first, last, content, position, self._no_standing()), charged
+            return Commit(self._number, HALTED, first, last, content, position, self._state_of_end()), charged
         except Exception:
             return None
 
-    def _noted(self, kind: int, charges: bytes, state: Standing, releases: bytes = b"") -> Commit:
-        """A commit that is about no step."""
+    def _commit_without_steps(
+        self, kind: int, charges: bytes, state: SessionState, releases: bytes = b""
+    ) -> Commit:
+        """Build a commit that releases no new step: OPENED, AMENDED, RESTARTED, EVENT or FINISHED."""
         content = Written(charges, releases)
         return Commit(self._number, kind, self.step + 1, self.step, content, self.position, state)
 
     def _append(self, commit: Commit) -> None:
-        """Write a commit behind the last one."""
+        """Write a commit after the last one."""
         self._head = self._log.append(self._head, commit)
         self._number = commit.number + 1
 
-    def _standing(
-        self, after: Mapping[str, Checked] | None = None, events: Mapping[str, int] | None = None
-    ) -> Standing:
-        """What a commit keeps of all queries: as they are, or after charges or an event."""
-        checked, charged = after or {}, events or {}
-        return Standing(
-            self._described,
-            [query.stands(checked.get(query.name), bool(charged.get(query.name))) for query in self._queries],
-        )
+    def _state(
+        self, verdicts: Mapping[str, Checked] | None = None, events: Mapping[str, int] | None = None
+    ) -> SessionState:
+        """Return the state to store: the current state, with accounts as they are after the charges or events."""
+        verdicts, events = verdicts or {}, events or {}
+        states = [
+            query.state_to_store(verdicts.get(query.name), bool(events.get(query.name)))
+            for query in self._queries
+        ]
+        return SessionState(self._configuration_commit, states)
 
-    def _no_standing(self) -> Standing:
-        """The same without any state."""
-        return Standing(self._described, [query.stands_without_state() for query in self._queries])
+    def _state_of_end(self) -> SessionState:
+        """Return what a halt or the end stores: the step of each query, without accounts and states of mechanisms."""
+        return SessionState(self._configuration_commit, [query.state_of_end() for query in self._queries])
 
-    def _released(self, content: Pushed) -> dict[str, Any]:
-        """What a commit has released, by query.
-
-        Queries that an amendment has ended are left out.
-        """
+    def _releases_in(self, content: Pushed) -> dict[str, Any]:
+        """Return the releases of a commit by query, without those of queries that an amendment has ended."""
         found: dict[str, Any] = {}
         by_scope = {query.scope.number: query for query in self._queries}
         for scope, charges, own in by_query(content):
@@ -668,44 +682,44 @@ class Session:
                 )
         return found
 
-    def _again(self, query: Query, content: Content) -> Any:
-        """What a query has released with a commit."""
-        return self._released(read_again(content))[query.name]
+    def _release_of(self, query: Query, content: Content) -> Any:
+        """Return the releases of one query in a commit."""
+        return self._releases_in(decoded(content))[query.name]
 
-    def _attach_intervals(self, released: Mapping[str, Any], content: Content) -> None:
-        """Give releases their intervals, which are worked out when somebody asks for them."""
+    def _attach_intervals(self, releases: Mapping[str, Any], content: Content) -> None:
+        """Attach intervals to releases. They are computed when they are first read."""
         for query in self._queries:
-            if query.history is not None and query.name in released:
-                query.history.follow(released[query.name], partial(self._again, query, content))
+            if query.history is not None and query.name in releases:
+                query.history.follow(releases[query.name], partial(self._release_of, query, content))
 
     def releases(self, since: int = 1) -> Iterator[Any]:
-        """What was committed from a step on and is still in the log, one item per commit.
+        """Yield the releases from step `since` on that are still in the log, one item per commit.
 
-        Queries that read late data are behind: their commits belong to the steps that the session had come to. Queries
-        that an amendment has ended are left out; read what they have released before it.
+        A query with a longer lateness releases older steps. Its commits are listed under the step that the session had
+        reached. Queries that an amendment has ended are left out; read their releases before you amend.
         """
         histories = [(query, new_history(query.mechanism)) for query in self._queries]
         for row in self._log.rows_since(since):
-            found = self._released_by(row)
+            found = self._releases_of_row(row)
             for query, history in histories:
                 if history is not None and query.name in found:
                     content = Written(row.charges, row.releases or b"")
-                    history.follow(found[query.name], partial(self._again, query, content))
+                    history.follow(found[query.name], partial(self._release_of, query, content))
             if found:
                 yield found[""] if self._alone else found
 
-    def _released_by(self, row: Row) -> dict[str, Any]:
+    def _releases_of_row(self, row: Row) -> dict[str, Any]:
         if row.releases is None or row.kind not in (PUSHED, FINISHED) or not row.charges:
             return {}
-        return self._released(read_again(Written(row.charges, row.releases)))
+        return self._releases_in(decoded(Written(row.charges, row.releases)))
 
     def event(self, name: str) -> None:
-        """Tell all queries of a public event, for example "intrusion": one commit, with what it costs.
+        """Report a public event, for example "intrusion", to all queries. One commit stores the event and its cost.
 
-        What it costs is charged to the step in progress, the next one of each query. An event that no query knows is
-        refused, and the session stays open.
+        The cost is charged to the step in progress, which is the next step of each query. An event that no mechanism
+        handles is refused, and the session stays open.
         """
-        told = _name_of_event(name)
+        encoded_name = _encoded_event_name(name)
         with self._turns.one():
             self._check_open()
             handling = [
@@ -715,23 +729,25 @@ class Session:
             ]
             if not handling:
                 raise InvalidInput(
-                    "no query of this session hears of this event; name one that a mechanism knows."
+                    "no query of this session handles this event; name an event that one of its mechanisms handles."
                 )
             for query in handling:
                 query.check_step()
             self._closed = BUSY
-            made = self._event_made(handling, name, told)
-            if made is None:
+            prepared = self._prepare_event(handling, name, encoded_name)
+            if prepared is None:
                 self._halt([(query, query.step + 1, 1) for query in handling], self.position)
-            commit, units = made
+            commit, units = prepared
             self._append(commit)
             for query, charged in zip(handling, units, strict=True):
                 if charged:
                     query.account.apply_event(charged)
             self._closed = ""
 
-    def _event_made(self, handling: list[Query], name: str, told: bytes) -> tuple[Commit, list[int]] | None:
-        """The commit of an event, and what it costs each query; None where anything failed."""
+    def _prepare_event(
+        self, handling: list[Query], name: str, encoded_name: bytes
+    ) -> tuple[Commit, list[int]] | None:
+        """Build the commit of an event. Return it and the budget units charged to each query; None after a failure."""
         try:
             units = [query.event(name) for query in handling]
             charges = encoded(
@@ -743,51 +759,56 @@ class Session:
                     )
                     for query, each in zip(handling, units, strict=True)
                 ]
-            ) + arrays.encode([np.frombuffer(told, dtype=np.int8)])
-            state = self._standing(events=dict(zip([query.name for query in handling], units, strict=True)))
-            return self._noted(EVENT, charges, state), units
+            ) + arrays.encode([np.frombuffer(encoded_name, dtype=np.int8)])
+            state = self._state(events=dict(zip([query.name for query in handling], units, strict=True)))
+            return self._commit_without_steps(EVENT, charges, state), units
         except Exception:
             return None
 
     # the end -----------------------------------------------------------------------------------------------------
 
     def finish(self) -> Any:
-        """End the stream for good, and return what its end releases; None where nothing is left to say.
+        """End the stream permanently. Return the final corrections of earlier steps, or None if there are none.
 
-        No session pushes to this log any more, and noise to come is dropped. What the end says is in `revised`: it has
-        0 steps of its own. For several queries it is a mapping of those that say something.
+        After the end nothing can be pushed to this log, and noise for later steps is dropped. The corrections are in
+        `revised` of the returned release, which has no steps of its own. With several queries: a mapping, without queries
+        that have no corrections.
         """
         with self._turns.one():
             self._check_open()
             self._closed = BUSY
-            made = self._finish_made()
-            commit = self._noted(FINISHED, b"", self._no_standing()) if made is None else made[0]
+            prepared = self._prepare_finish()
+            if prepared is None:
+                self._append(self._commit_without_steps(FINISHED, b"", self._state_of_end()))
+                self._closed = ENDED
+                raise Halted(
+                    "the stream has ended; its final corrections could not be computed, and are dropped."
+                )
+            commit, releases = prepared
             self._append(commit)
             self._closed = ENDED
-            if made is None:
-                raise Halted(
-                    "the stream has ended; what its end releases could not be computed, and is dropped."
-                )
-            self._attach_intervals(made[1], commit.content)
-            return made[1].get("") if self._alone else made[1]
+            self._attach_intervals(releases, commit.content)
+            return releases.get("") if self._alone else releases
 
-    def _finish_made(self) -> tuple[Commit, dict[str, Any]] | None:
-        """The last commit, and what is returned after it; None where anything failed: that is never retried."""
+    def _prepare_finish(self) -> tuple[Commit, dict[str, Any]] | None:
+        """Build the last commit. Return it and the final releases; None after a failure, which is never retried."""
         try:
             outputs = [(query, query.finish()) for query in self._queries]
-            said = [(query, output) for query, output in outputs if output is not None]
+            final = [(query, output) for query, output in outputs if output is not None]
             charged = [
                 (query.scope.number, Charges(query.step + 1, np.zeros(0, dtype=np.int64)), query.released)
-                for query, _ in said
+                for query, _ in final
             ]
-            content = Pushed(charged, [part for _, output in said for part in output.released]).encoded()
-            commit = self._noted(FINISHED, content.charges, self._no_standing(), content.releases)
-            return commit, self._released(read_again(content))
+            content = Pushed(charged, [part for _, output in final for part in output.released]).encoded()
+            commit = self._commit_without_steps(
+                FINISHED, content.charges, self._state_of_end(), content.releases
+            )
+            return commit, self._releases_in(decoded(content))
         except Exception:
             return None
 
     def close(self) -> None:
-        """Close the log; what was committed stays."""
+        """Close the log. Commits stay in the log."""
         if not self._turns.forked:
             with self._turns.one():
                 self._closed = self._closed or CLOSED
@@ -812,28 +833,30 @@ class Session:
 
 
 class Push(NamedTuple):
-    """What one query gets in a push."""
+    """The values that are pushed to one query, and the first of their steps."""
 
     query: Query
     rows: Matrix
     first: int
 
 
-class Kept(NamedTuple):
-    """What the last commit of a log has, by the names of its queries."""
+class LastCommit(NamedTuple):
+    """The last commit of a log, with what it stores for each query, by the query's name."""
 
     loaded: Loaded
-    book: Book
-    described: int  # the commit that has the book
+    book: Book  # the configuration: description, scopes and budgets
+    configuration: int  # number of the commit that holds the book
     steps: dict[str, int]
-    silent: dict[str, int]
-    read: dict[str, int]  # the last step that was charged: an event is charged to the step in progress
+    silent: dict[str, int]  # the last silent step
+    charged: dict[
+        str, int
+    ]  # the last charged step; one more than in `steps` if an event was charged to the next step
     state: dict[str, list[arrays.Array]]
     position: bytes
 
 
 def opened_log(log: Log | Path | str) -> Log:
-    """A log, or the one of a path or URL."""
+    """Return the log itself, or open the log of a path or URL."""
     if isinstance(log, Log):
         return log
     return PostgresLog(log) if isinstance(log, str) and is_url(log) else SQLiteLog(log)
@@ -847,9 +870,9 @@ def plan_amendment(
     about: Mapping[str, Any] | None = None,
     names: Names = None,
 ) -> Amendment:
-    """What `Session(queries, log, shares=shares, amend=True)` would do: which queries are silent until when.
+    """Return what `Session(queries, log, shares=shares, amend=True)` would begin and end. Nothing is written.
 
-    Nothing is written.
+    For each query that would begin, the result has the first step that it would release.
 
     Examples
     --------
@@ -869,10 +892,10 @@ def plan_amendment(
         loaded = opened.load()
         if loaded is None:
             raise LogMismatch("the log is empty, so there is nothing to amend; open it.")
-        kept = _kept(opened, loaded)
-        if description == kept.book.description:
-            return compare(kept.book, kept.book)
-        return compare(kept.book, amended(kept.book, description, loaded.row.last, kept.steps, kept.read))
+        last = _last_commit(opened, loaded)
+        if description == last.book.description:
+            return compare(last.book, last.book)
+        return compare(last.book, amended(last.book, description, loaded.row.last, last.steps, last.charged))
     finally:
         if opened is not log:
             opened.close()
@@ -885,17 +908,17 @@ def _configured(
     about: Mapping[str, Any] | None,
     names: Names,
 ) -> tuple[list[Query], dict[str, Any]]:
-    """Queries that run with their shares, and their description."""
+    """Return the queries, each with its share of the budget, and the description of the configuration."""
     named: Mapping[str, Mechanism] = queries if isinstance(queries, Mapping) else {"": queries}
     parts, fractions = divided(named, shares)
-    made = [Query(name, mechanism, source) for name, mechanism in parts.items()]
-    accounts = {query.name: query.account.describe() for query in made}
-    columns = _named_columns(made, names, not isinstance(queries, Mapping))
-    return made, described(not source.marked, parts, fractions, accounts, about or {}, columns)
+    configured = [Query(name, mechanism, source) for name, mechanism in parts.items()]
+    accounts = {query.name: query.account.describe() for query in configured}
+    columns = _named_columns(configured, names, not isinstance(queries, Mapping))
+    return configured, described(not source.marked, parts, fractions, accounts, about or {}, columns)
 
 
 def _named_columns(queries: list[Query], names: Names, alone: bool) -> dict[str, tuple[str, ...]]:
-    """The names of the columns of queries that have some, which are read by them from now on."""
+    """Set the names of columns of the queries, so that values are read by name. Return them by query."""
     if names is None:
         return {}
     if isinstance(names, Mapping) == alone:
@@ -918,51 +941,52 @@ def _named_columns(queries: list[Query], names: Names, alone: bool) -> dict[str,
     return found
 
 
-def _kept(log: Log, loaded: Loaded) -> Kept:
-    """The last commit, taken apart; its state is compared with its digest."""
+def _last_commit(log: Log, loaded: Loaded) -> LastCommit:
+    """Decode the last commit of a log, after its state was compared with its digest."""
     if loaded.secret is None:
-        return _kept_in_rows(log, loaded)
+        return _last_commit_of_backup(log, loaded)
     position, state = unsealed(loaded.secret, loaded.row.secret_digest)
     try:
-        place, *rest = arrays.decode(state)
-        described = int(place[0, 0])
-        book = Book.decoded(next(checked(log, log.rows(described))).charges)
-        steps, silent, read, states = {}, {}, {}, {}
-        for scope, (step, quiet, charged, length) in zip(book.alive, place[1:].tolist(), strict=True):
-            steps[scope.name], silent[scope.name], read[scope.name] = step, quiet, charged
+        table, *rest = arrays.decode(state)
+        configuration = int(table[0, 0])
+        book = Book.decoded(next(checked(log, log.rows(configuration))).charges)
+        steps, silent, charged, states = {}, {}, {}, {}
+        for scope, row in zip(book.alive, table[1:].tolist(), strict=True):
+            steps[scope.name], silent[scope.name], charged[scope.name], length = row
             states[scope.name], rest = rest[:length], rest[length:]
     except (ValueError, IndexError, StopIteration):
         raise LogDamaged("the log's state is not one that Tidegate has written; restore a backup.") from None
-    return Kept(loaded, book, described, steps, silent, read, states, position)
+    return LastCommit(loaded, book, configuration, steps, silent, charged, states, position)
 
 
-def _kept_in_rows(log: Log, loaded: Loaded) -> Kept:
-    """What a backup without its secret has: no state and no position, and how far each query has come."""
-    book, described, steps, read = Book({}, (), (), (), 0), 0, dict[str, int](), dict[str, int]()
+def _last_commit_of_backup(log: Log, loaded: Loaded) -> LastCommit:
+    """Compute the steps of each query from the rows of a backup without its secret: it has no state and no position."""
+    book, configuration = Book({}, (), (), (), 0), 0
+    steps, charged = dict[str, int](), dict[str, int]()
     for row in checked(log, log.rows()):
         if row.kind in (OPENED, AMENDED):
-            book, described = Book.decoded(row.charges), row.number
+            book, configuration = Book.decoded(row.charges), row.number
             steps = {scope.name: steps.get(scope.name, row.last) for scope in book.alive}
-            read = {name: max(step, read.get(name, 0)) for name, step in steps.items()}
+            charged = {name: max(step, charged.get(name, 0)) for name, step in steps.items()}
         elif row.kind in CHARGED:
             names = {scope.number: scope.name for scope in book.alive}
             for number, charges in charges_of(row):
-                read[names[number]] = charges.last
+                charged[names[number]] = charges.last
                 if row.kind != EVENT:
                     steps[names[number]] = charges.last
     silent = {scope.name: scope.first - 1 for scope in book.alive}
     states: dict[str, list[arrays.Array]] = {name: [] for name in silent}
-    return Kept(loaded, book, described, steps, silent, read, states, b"")
+    return LastCommit(loaded, book, configuration, steps, silent, charged, states, b"")
 
 
 def _first(query: Query, step: Steps) -> int:
-    """The first step that a query is pushed."""
+    """Return the first step of the values that are pushed to a query."""
     given = step.get(query.name) if isinstance(step, Mapping) else step
     return query.step + 1 if given is None else whole("step", given)
 
 
-def encoded(charged: Charged) -> bytes:
-    """Charges: a table of scope, first step, steps and released arrays; then units and spans of each."""
+def encoded(charged: ScopeCharges) -> bytes:
+    """Encode charges: a table with a row of `TABLE_FIELDS` per query, then the budget units and spans of each query."""
     table = [(scope, charges.first, len(charges.units), count) for scope, charges, count in charged]
     parts = [np.array(table, dtype=np.int64).reshape(-1, TABLE_FIELDS)]
     for _, charges, _ in charged:
@@ -970,8 +994,8 @@ def encoded(charged: Charged) -> bytes:
     return arrays.encode(parts)
 
 
-def _described_charges(data: bytes) -> Charged:
-    """(scope, charges, released arrays) of every query that a commit is about."""
+def _decoded_charges(data: bytes) -> ScopeCharges:
+    """Decode charges; the inverse of `encoded`."""
     table, *found = arrays.decode(data) if data else [np.zeros((0, TABLE_FIELDS), dtype=np.int64)]
     count = len(table)
     if (
@@ -991,16 +1015,16 @@ def _described_charges(data: bytes) -> Charged:
 
 
 def charges_of(row: Row) -> list[tuple[int, Charges]]:
-    """The charges of a row, by scope."""
-    return [(scope, charges) for scope, charges, _ in _described_charges(row.charges)]
+    """Return (scope, charges) of every query of a row."""
+    return [(scope, charges) for scope, charges, _ in _decoded_charges(row.charges)]
 
 
 def _as_bytes(position: bytes | str | int) -> bytes:
     return position if isinstance(position, bytes) else str(position).encode()
 
 
-def _name_of_event(name: object) -> bytes:
-    """As a row has it."""
+def _encoded_event_name(name: object) -> bytes:
+    """Return the name of an event as the bytes that a row stores; refuse other types than text."""
     with suppress(UnicodeEncodeError):
         if isinstance(name, str):
             return name.encode()
@@ -1008,19 +1032,19 @@ def _name_of_event(name: object) -> bytes:
 
 
 def releases_of(row: Row, queries: Mapping[int, tuple[str, Mechanism]]) -> dict[str, Any] | None:
-    """What a commit has released, without intervals, for who reads a log without a session.
+    """Return the releases of a commit, without intervals. For readers that open a log without a session.
 
     Parameters
     ----------
     row
         The commit.
     queries
-        Name and mechanism of each scope that is read, by its number.
+        Name and mechanism of each scope to read, by the number of the scope.
 
     Returns
     -------
     dict or None
-        Releases by the names of queries; None where the commit has none, or they are not kept.
+        Releases by the names of queries; None if the commit has no releases, or they were moved out of the log.
     """
     if row.releases is None or row.kind not in (PUSHED, FINISHED) or not row.charges:
         return None
@@ -1029,7 +1053,7 @@ def releases_of(row: Row, queries: Mapping[int, tuple[str, Mechanism]]) -> dict[
             f"the releases of commit {row.number} are not those of its digest; restore a backup."
         )
     found: dict[str, Any] = {}
-    for scope, charges, own in by_query(read_again(Written(row.charges, row.releases))):
+    for scope, charges, own in by_query(decoded(Written(row.charges, row.releases))):
         if scope in queries:
             name, mechanism = queries[scope]
             found[name] = releases_by(mechanism, unit_of(mechanism), charges.first, own, charges.units)

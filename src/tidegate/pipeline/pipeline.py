@@ -1,8 +1,9 @@
-"""The loop: blocks of closed steps in, one commit each, releases to every sink.
+"""The loop of a stream: it reads blocks of closed steps, commits each block, and sends releases to every sink.
 
-    process(block):  stage → push (the commit) → on_committed → the source may forget the block
+    process(block):  stage → push (the commit) → on_committed; then the source may forget the block
 
-Whatever is interrupted before the commit has left no trace. Whatever comes after it is done again at the next start.
+An interruption before the commit releases and charges nothing. Rows of the side tables that it left are replaced by the
+next start. After an interruption that follows a commit, the next start sends the releases that sinks lack.
 """
 
 from __future__ import annotations
@@ -69,9 +70,9 @@ from tidegate.pipeline.stream_reader import (
 from tidegate.sinks.chunks import Chunk
 
 SYNC_EVERY = 1.0  # seconds between two checkpoints of the sinks
-SHUTDOWN = 5.0  # seconds that a sink gets when the process was asked to end
-MARK_EVERY = 1000  # releases between two places from which old ones are read
-SHORT = 10_000  # commits that are recomputed at the end of a start
+SHUTDOWN = 5.0  # seconds until the process ends, if it was asked to end and a sink cannot be reached
+MARK_EVERY = 1000  # releases between two marks; older releases can be read again from a mark on
+FULL_CHECK_COMMITS = 10_000  # longer logs are not recomputed in full at the end of a run
 RETRY_EVERY = 1.0  # seconds between two attempts at a sink that cannot be reached
 SIDES = ("", "-wal", "-shm", "-last")  # endings of a log's files
 
@@ -79,25 +80,25 @@ Position = dict[str, Any]
 
 
 class Staged(NamedTuple):
-    """What a commit is made from: the values of every query, and where the source continues."""
+    """The input of a commit: the values of every query, and the position of the next read in the source."""
 
     values: dict[str, Any]
     position: bytes
 
 
 class Pipeline:
-    """A stream at work; see `open_pipeline`.
+    """A running stream; see `open_pipeline`.
 
     Parameters
     ----------
     queries
         The checked configuration.
     log
-        Its log, open.
+        The open log of the stream.
     observers
-        Who watches each query.
+        For each query, an object that is called with its releases.
     lock
-        Held while it is open.
+        A lock that the pipeline holds until it is closed.
     """
 
     def __init__(
@@ -109,18 +110,21 @@ class Pipeline:
     ) -> None:
         self.queries, self.log, self._lock = queries, log, lock
         loaded = log.load()
-        self._made = loaded is None  # by this process
+        self._log_is_new = loaded is None
         self._finished = loaded is not None and loaded.row.kind == FINISHED
-        self.editions = queries.editions  # each in the order in which ingest has its queries side by side
+        # one list of queries per edition, in the order of the columns that ingest delivers
+        self.editions = queries.editions
         self.parts: list[Config] = [part for edition in self.editions for part in edition]
         self.observers = {part.name: (observers or {}).get(part.name, NullObserver()) for part in self.parts}
-        self.mechanisms = {part.name: part.mechanism for part in self.parts}  # with their shares
+        self.mechanisms = {
+            part.name: part.mechanism for part in self.parts
+        }  # each with its share of the budget
         self.session = _session(
             {part.name: part_of(self.mechanisms[part.name], 1 / part.share) for part in self.parts},
             log,
             queries,
         )
-        log.take_over()  # only now: a start with another configuration is refused, and stops nobody
+        log.take_over()  # last: a start that is refused must not fence the running worker
         self.identity = next(log.rows()).head.hex()
         self.side_tables = SideTables(log, queries.ledger, lambda: self.session.head)
         try:
@@ -140,23 +144,23 @@ class Pipeline:
             )
             self.readers, self.released = self.reading.readers, self.reading.released
             self.chunks = self.reading.chunks
-            self._marks: dict[int, list[Mark]] = {}  # of each scope: those that are not stored yet
+            self._marks: dict[int, list[Mark]] = {}  # by number of the scope: marks that are not stored yet
+            # by query: the number of the release at the last mark
             self._marked = {
                 name: self.side_tables.last_mark(reader.scope.number) for name, reader in self.readers.items()
             }
             for _ in self._read_commits():
-                pass  # what was committed before this start: sinks are asked first what they lack
+                pass  # only advance the readers; `open_sinks` sends what each sink lacks
         except BaseException:
-            self.side_tables.close()  # the log is closed by who opened it
+            self.side_tables.close()  # the caller closes the log
             raise
-        self.placed = {
-            part.name: part for part in self.parts
-        }  # with outputs of their own where they were amended
+        # configurations of the queries; `open_sinks` sets the names of outputs after an amendment
+        self.placed = {part.name: part for part in self.parts}
         self.sinks: dict[str, list[SinkState]] = {part.name: [] for part in self.parts}
-        self._left: list[Receipt] = []  # of outputs that the stream has left
+        self._former_receipts: list[Receipt] = []  # of outputs that this stream wrote earlier
         self._synced = time.monotonic()
 
-    # where it stands ---------------------------------------------------------------------------------------------
+    # state of the stream -----------------------------------------------------------------------------------------
 
     @property
     def step(self) -> int:
@@ -165,12 +169,12 @@ class Pipeline:
 
     @property
     def position(self) -> Position | None:
-        """Where the intake continues; None at the very beginning."""
+        """Where the intake continues; None before the first read."""
         steps = [self.session.steps[edition[0].name] for edition in self.editions]
         if self.session.position:
             found: Position = json.loads(self.session.position)
         else:
-            # of a restored backup the position is lost: the source is read again, and steps that are over are ignored
+            # a restored backup has no position: the source is read from its beginning, without the released steps
             found = {"step": steps[-1], "source": self.side_tables.note("begin")}
             if not any(steps) and found["source"] is None:
                 return None
@@ -183,7 +187,7 @@ class Pipeline:
 
     @property
     def backlogs(self) -> list[dict[str, Any]]:
-        """Of each sink, how many committed releases it lacks, and whether it can be reached."""
+        """For each sink: the number of committed releases that it lacks, and whether it can be reached."""
         return [
             {
                 "name": without_secrets(state.sink.name),
@@ -200,15 +204,18 @@ class Pipeline:
 
     @property
     def releases(self) -> int:
-        """How many releases of all queries were committed."""
+        """The number of committed releases of all queries."""
         return sum(reader.number for reader in self.readers.values())
 
     @property
     def budget(self) -> dict[str, str]:
-        """What a window may spend, what the last one has spent, and what is left for the next step: of all queries."""
+        """The limit of a window, the budget that the last window spent, and the remaining budget of the next step.
+
+        Each is the sum over all queries.
+        """
         units = {name: each.unit for name, each in self.released.items()}
 
-        def worth(counted: Mapping[str, int]) -> Fraction:
+        def budget_of(counted: Mapping[str, int]) -> Fraction:
             return sum((units[name] * count for name, count in counted.items()), Fraction(0))
 
         adds = all(each.adds for each in self.released.values())
@@ -219,33 +226,33 @@ class Pipeline:
                 now, following = each.spent_by(np.array([each.step, each.step + 1])).tolist()
                 spent[name], remaining[name] = now, max(0, each.units - following)
         return {
-            "limit": show(self.queries.policy.budget.total if adds else worth(most)),
-            "spent_in_last_window": show(worth(spent)),
-            "remaining_for_next_step": show(worth(remaining)),
+            "limit": show(self.queries.policy.budget.total if adds else budget_of(most)),
+            "spent_in_last_window": show(budget_of(spent)),
+            "remaining_for_next_step": show(budget_of(remaining)),
         }
 
     @property
     def history(self) -> list[str]:
-        """How the budget is shared and how the stream was amended, a sentence each."""
+        """Sentences about the shares of the budget, and one sentence per amendment."""
         with LogReader(self.queries.ledger) as log:
             return history_of([book for _, book in log.books()])
 
     @property
     def together(self) -> str:
-        """What this stream and earlier ones of its outputs cost together; empty if there were none."""
+        """The cost of this stream and of earlier streams with the same outputs; empty if there were no earlier ones."""
         found = (state.receipt.together for _, state in self.states if state.receipt is not None)
         return max(found, key=len, default="")
 
     def _sink_key(self, name: str, sink: str) -> str:
-        """By which the side tables know a sink: numbers of releases begin again with each scope."""
+        """Return the key of a sink in the side tables. Release numbers start again in each scope, so it has the scope."""
         return f"{name}/{self.session.scopes[name].number}/{sink}"
 
     # sinks -------------------------------------------------------------------------------------------------------
 
     def open_sinks(self, *, follow: bool = False, new_stream: bool = False, sink: bool = True) -> None:
-        """Open the configured sinks, and send them whatever was committed before this start; see `open_pipeline`."""
+        """Open the configured sinks, and send each the committed releases that it lacks; see `open_pipeline`."""
         known = self.side_tables.sinks()
-        beside = {part.name: (part, partial(self.chunks, part.name)) for part in self.parts}
+        sources = {part.name: (part, partial(self.chunks, part.name)) for part in self.parts}
         begins = {name: scope.first - 1 for name, scope in self.session.scopes.items()}
         self.placed = {part.name: placed(part, begins) for part in self.parts}
         for part in self.placed.values():
@@ -265,11 +272,11 @@ class Pipeline:
             path = receipt_path(part, found.path, self._path, listed=self.queries.listed)
             found.remembers["receipt"] = self._relative(path)
             states = [SinkState(found, Receipt(path, self._origin))]
-            states += [SinkState(each) for each in answer_sinks(part, layout, beside, begins)]
+            states += [SinkState(each) for each in answer_sinks(part, layout, sources, begins)]
             self.sinks[part.name] = states
-        self._left = self._left_receipts(known)
+        self._former_receipts = self._find_former_receipts(known)
         self._compare_receipts()
-        self._keep_promises()
+        self._set_largest_budgets()
         states = [state for _, state in self.states]
         archive_previous_outputs(states, new_stream=new_stream, begun=self.step > 0)
         for name, state in self.states:
@@ -286,40 +293,45 @@ class Pipeline:
             if not state.waits:
                 state.sink.settled()
         if self.step:
-            self._note_receipts()
+            self._write_receipts()
 
     @property
     def _path(self) -> Path | None:
+        """The path of a log in SQLite; None for any other log."""
         return self.log.path if isinstance(self.log, SQLiteLog) else None
 
     @property
     def _origin(self) -> Origin:
-        queries = self.queries
-        return Origin.of(
-            self.identity, queries.fingerprint, queries.policy.budget, queries.first.window
-        )  # of what is protected
+        queries, window = (
+            self.queries,
+            self.queries.first.window,
+        )  # the protected window is that of the first query
+        return Origin.of(self.identity, queries.fingerprint, queries.policy.budget, window)
 
     def _relative(self, path: Path) -> str:
-        """A receipt's place from the log's folder on, so that both may be moved together."""
-        return str(path.absolute()) if self._path is None else os.path.relpath(path.resolve(), self._home)
+        """Return the path of a receipt relative to the folder of the log, so that both can be moved together."""
+        return (
+            str(path.absolute()) if self._path is None else os.path.relpath(path.resolve(), self._log_folder)
+        )
 
     @property
-    def _home(self) -> Path:
+    def _log_folder(self) -> Path:
         return Path() if self._path is None else self._path.resolve().parent
 
-    def _left_receipts(self, known: Mapping[str, tuple[int, Position]]) -> list[Receipt]:
+    def _find_former_receipts(self, known: Mapping[str, tuple[int, Position]]) -> list[Receipt]:
+        """Return the receipts of outputs that this stream wrote earlier, if they still exist."""
         present = {state.receipt.path.resolve() for _, state in self.states if state.receipt is not None}
-        places = {
-            (self._home / position["receipt"]).resolve()
+        paths = {
+            (self._log_folder / position["receipt"]).resolve()
             for _, position in known.values()
             if "receipt" in position
         }
-        found = [Receipt(path, self._origin) for path in sorted(places - present) if path.exists()]
+        found = [Receipt(path, self._origin) for path in sorted(paths - present) if path.exists()]
         return [receipt for receipt in found if receipt.matches]
 
     def _compare_receipts(self) -> None:
         """Refuse a log that is older than a receipt of one of its outputs."""
-        for receipt in self._left:
+        for receipt in self._former_receipts:
             receipt.refuse_older(self.log, str(receipt.path))
         for _, state in self.states:
             if state.receipt is None:
@@ -332,25 +344,26 @@ class Pipeline:
                 )
         self.side_tables.put_note("restored", None)
 
-    def _keep_promises(self) -> None:
-        """Let every receipt say the largest budget that the stream ever had: a second stream adds to that one."""
-        receipts = [*self._left, *(state.receipt for _, state in self.states if state.receipt is not None)]
+    def _set_largest_budgets(self) -> None:
+        """Set in every receipt the largest budget that the stream ever had. A second stream adds its cost to it."""
+        current = (state.receipt for _, state in self.states if state.receipt is not None)
+        receipts = [*self._former_receipts, *current]
         found = [each.found.origin for each in receipts if each.found is not None and each.matches]
         largest = self._origin.with_budgets_of(found)
         for receipt in receipts:
             receipt.origin = largest
 
-    def _note_receipts(self) -> None:
-        """Remember in every receipt how far the log has got, before anything of it leaves."""
+    def _write_receipts(self) -> None:
+        """Write the last commit into every receipt, before its releases are sent."""
         written = Written(self.step, self.reading.next - 1, self.session.head.hex())
-        for receipt in (*self._left, *(state.receipt for _, state in self.states)):
+        for receipt in (*self._former_receipts, *(state.receipt for _, state in self.states)):
             if receipt is not None:
                 receipt.note(written)
 
     def send(self) -> None:
-        """Send every sink what it lacks."""
+        """Send every sink the committed releases that it lacks."""
         if self.step:
-            self._note_receipts()
+            self._write_receipts()
         for name, state in self.states:
             state.send(
                 no_releases_after(self.readers[name].number), partial(self.chunks, name), self.observers[name]
@@ -370,13 +383,13 @@ class Pipeline:
             self.housekeeping()
 
     def begin(self, position: Position) -> None:
-        """Remember where in its source the stream begins, before any record of it counts."""
+        """Store the position in the source at which the stream begins, before any of its records is counted."""
         self.side_tables.put_note("begin", position["source"])
 
     def process(self, edition: Sequence[Config], blocks: Sequence[StepBlock]) -> None:
         """Release a block of every query of an edition: commit, then send.
 
-        Where the missing readings change, a new commit begins.
+        If the set of missing readings differs between two steps, the block is cut there into two commits.
         """
         step = self.session.steps[edition[0].name]
         if self._finished:
@@ -388,12 +401,12 @@ class Pipeline:
             )
         for part in _cuts(blocks):
             staged = self.stage(edition, blocks, part)
-            with _written(self.queries, "nothing of this block was released"):
+            with _log_errors(self.queries, "nothing of this block was released"):
                 self.session.push_batch(staged.values, position=staged.position)
             self.on_committed()
 
     def stage(self, edition: Sequence[Config], blocks: Sequence[StepBlock], part: slice) -> Staged:
-        """The values of some steps, with something public where readings are missing."""
+        """Return the values to push. Missing readings get a public value: the column's last released value, or 0."""
         values: dict[str, Any] = {}
         for config, block in zip(edition, blocks, strict=True):
             own, name = block[part], config.name
@@ -405,25 +418,27 @@ class Pipeline:
             if own.missing is None:
                 values[name] = own.values
             else:
-                held = self.readers[name].gaps.held
-                # a sum has nothing in the place of a reading that is missing
-                stands = held if config.mechanism.statistic == "steps" else np.zeros_like(held)
-                values[name] = own.filled(slice(0, len(own)), stands)
-        return Staged(values, json.dumps(self._after(blocks[0], part.stop)).encode())
+                last_released = self.readers[name].gaps.held
+                # in a running sum a missing reading counts as 0
+                by_step = config.mechanism.statistic == "steps"
+                values[name] = own.filled(
+                    slice(0, len(own)), last_released if by_step else np.zeros_like(last_released)
+                )
+        return Staged(values, json.dumps(self._position_after(blocks[0], part.stop)).encode())
 
-    def _after(self, block: StepBlock, count: int) -> Position:
-        """Where the source continues when so many steps of a block are committed."""
+    def _position_after(self, block: StepBlock, count: int) -> Position:
+        """Return where the source continues after `count` steps of a block are committed."""
         last, before = block.first_step + count - 1, self.position or {"step": 0, "source": None}
-        if block.later:  # an early edition: its records are still needed for the last one
+        if block.later:  # a later edition of these steps needs the same records
             return {"step": before["step"], "source": before["source"] or block.position["source"]}
-        if last < block.last_step:  # the rest of the block is read again, from where it began
+        if last < block.last_step:  # the rest of the block is read again, from the beginning of the block
             return {"step": last, "source": before["source"]}
         return block.position
 
     def on_committed(self) -> None:
-        """Send what was committed."""
+        """Send the releases of commits that were not sent yet."""
         for chunks in self._read_commits():
-            self._note_receipts()
+            self._write_receipts()
             for name, chunk in chunks.items():
                 for state in self.sinks[name]:
                     state.send(chunk, partial(self.chunks, name), self.observers[name])
@@ -434,7 +449,7 @@ class Pipeline:
             epochs.forget(self.session.steps[name])
 
     def _read_commits(self) -> Iterator[dict[str, Chunk]]:
-        """The releases of every commit that was not read yet."""
+        """Yield the releases of every commit that was not read yet, and set marks."""
         for found in self.reading.commits():
             for name, reader in self.readers.items():
                 if reader.number - self._marked[name] >= MARK_EVERY:
@@ -444,7 +459,7 @@ class Pipeline:
             yield found
 
     def housekeeping(self) -> None:
-        """A checkpoint of the sinks about once per second, and an archive whenever the log holds enough steps."""
+        """Make a checkpoint of the sinks about once per second, and an archive when the log holds enough steps."""
         if time.monotonic() - self._synced >= SYNC_EVERY:
             self.checkpoint()
         if self.archives.due(self.step):
@@ -452,7 +467,7 @@ class Pipeline:
             self.archive()
 
     def checkpoint(self) -> None:
-        """Let sinks sync what they have, and store how far each has got."""
+        """Let each sink sync its releases, and store the number of the last release that it has confirmed."""
         self._synced = time.monotonic()
         confirmed = {}
         for name, state in self.states:
@@ -466,7 +481,7 @@ class Pipeline:
         self.reading.checkpoint = readers or self.reading.checkpoint
 
     def archive(self, keep: int | None = None) -> Path | None:
-        """Move releases that every sink has confirmed into an archive; None where there is nothing to move."""
+        """Move releases that every sink has confirmed into an archive. Return its path, or None if there are none."""
         for _, state in self.states:
             if state.sink.whole:
                 raise InvalidParameter(
@@ -479,26 +494,26 @@ class Pipeline:
         readers = {name: self.reading.reader(name, self.archives.readers) for name in self.readers}
         window = self.queries.policy.window or 1
 
-        def read(row: Row) -> bool:
-            """Whether a commit may go: every sink has its releases."""
+        def may_archive(row: Row) -> bool:
+            """Whether every sink has the releases of a commit."""
             released = self.reading.released_by(row)
             return all(reader.read(row, released).last <= safe[name] for name, reader in readers.items())
 
         return self.archives.move(
-            read,
+            may_archive,
             lambda: {name: reader.state for name, reader in readers.items()},
             self.step,
             max(window, keep or 0),
         )
 
     def finish(self, stopped: threading.Event | None = None) -> None:
-        """Wait until every sink has everything, and note that.
+        """Wait until every sink has all releases, and store this.
 
         Parameters
         ----------
         stopped
-            Set when the process was asked to end: a sink that cannot be reached then gets a few seconds, and what it
-            lacks at the next start.
+            Set when the process was asked to end. Then the pipeline waits `SHUTDOWN` seconds for sinks that cannot be
+            reached; the next start sends the releases that they lack.
         """
         self._end()
         asked: float | None = None
@@ -514,11 +529,11 @@ class Pipeline:
         self.checkpoint()
 
     def _end(self) -> None:
-        """After the last step of all, some mechanisms release earlier steps once more."""
+        """Finish the session after the last step, if a mechanism then releases corrections of earlier steps."""
         last, done = self.queries.first.steps.count, self.session.steps[self.editions[-1][0].name]
         ends = any(part.mechanism.revises and isinstance(part.mechanism, Finishes) for part in self.parts)
         if done == last and not self._finished and ends:
-            with _written(self.queries, "the last values of earlier steps were not released"):
+            with _log_errors(self.queries, "the last values of earlier steps were not released"):
                 self.session.finish()
             self._finished = True
             self.on_committed()
@@ -530,17 +545,18 @@ class Pipeline:
         return self.step == 0 and (loaded is None or loaded.row.head == self.session.head)
 
     def check(self) -> tuple[bool, str]:
-        """Whether the log on disk is what this process has written, and what was compared, in words.
+        """Return whether the log on disk is the one that this process wrote, and a sentence about the comparison.
 
-        A short log is recomputed as a whole. Of a long one the hashes of the last commits are, so that a start that ends
-        soon takes as long however old the stream is; `tidegate ledger verify` recomputes all of it.
+        A log of at most `FULL_CHECK_COMMITS` commits is recomputed in full. For a longer log only the hashes of the last
+        commits are recomputed, so a short run takes the same time for an old and for a new stream. `tidegate ledger
+        verify` recomputes the whole log.
         """
-        if self.reading.next <= SHORT:
+        if self.reading.next <= FULL_CHECK_COMMITS:
             found = self.verify()
             return found.ok, str(found)
         with LogReader(self.queries.ledger) as log:
             head, last = None, b""
-            for row in log.rows(self.reading.next - SHORT):
+            for row in log.rows(self.reading.next - FULL_CHECK_COMMITS):
                 digests = (row.charges, row.releases_digest, row.secret_digest)
                 if head is not None and head_of(head, row[:4], *digests) != row.head:
                     return (
@@ -551,19 +567,19 @@ class Pipeline:
         if last != self.session.head:
             return False, "the log on disk is not what this process has written; restore a backup."
         return True, (
-            f"the hashes of the last {SHORT:,} of {self.reading.next:,} commits agree (`tidegate ledger verify` "
-            f"recomputes all); the last step is {self.step}."
+            f"the hashes of the last {FULL_CHECK_COMMITS:,} of {self.reading.next:,} commits agree (`tidegate ledger "
+            f"verify` recomputes all); the last step is {self.step}."
         )
 
     def verify(self) -> Verification:
-        """Recompute the whole log, with the releases that it has."""
+        """Recompute the whole log, with archived releases if there are archives."""
         return verify(self.archives.rows())
 
     def close(self) -> None:
-        """Close sinks, side tables and log; of a stream that has released nothing, outputs are as they were before.
+        """Close sinks, side tables and log, and release the lock.
 
-        Where one of them cannot be closed, for example because a server has gone away, the others are, and others may
-        drive the stream.
+        If one of them cannot be closed (a server may have gone away), the rest are closed anyway. If the stream has
+        released nothing, outputs become as they were before.
         """
         with ExitStack() as locked:
             if self._lock is not None:
@@ -572,7 +588,7 @@ class Pipeline:
                 opened.callback(self.log.close)
                 opened.callback(self.session.close)
                 opened.callback(self.side_tables.close)
-                for receipt in self._left:
+                for receipt in self._former_receipts:
                     opened.callback(receipt.close)
                 for _, state in self.states:
                     opened.callback(state.close)
@@ -580,16 +596,16 @@ class Pipeline:
                 for _, state in self.states:
                     if unused:
                         state.on_rollback()
-                # records of a broker may be in the side tables only
+                # with these notes, the side tables may hold records that the broker has already forgotten
                 remove = (
                     unused
-                    and self._made
+                    and self._log_is_new
                     and not (self.side_tables.note("begin") or self.side_tables.note("client"))
                 )
                 if remove and isinstance(self.log, PostgresLog):
                     self.side_tables.remove_log(self.session.head)
-            if remove and self._path is not None:  # nothing was released, and nothing stays behind
-                remove_file(self._path)
+            if remove and self._path is not None:
+                remove_unused_log(self._path)
 
     def __enter__(self) -> Pipeline:
         return self
@@ -608,20 +624,20 @@ def open_pipeline(
     backfill: bool = False,
     clock: Callable[[], float] | None = None,
 ) -> Pipeline:
-    r"""Open the stream of a configuration: a new one is begun, any other is resumed at its last commit.
+    r"""Open the stream of a configuration: begin a new stream, or resume an existing one at its last commit.
 
     Parameters
     ----------
     queries
         The checked configuration, with one query or several.
     follow
-        Whether steps close by the clock, which some sinks must know.
+        Whether steps close by the clock. Some sinks depend on this.
     observers
-        Who watches each query.
+        For each query, an object that is called with its releases.
     sink
-        Whether the configured sinks get the releases; a service may have readers only.
+        Whether to write the configured sinks. A service without sinks only serves web clients.
     new_stream
-        Accept that an output has releases of an earlier stream, whose budget adds to this one's.
+        Accept that an output has releases of an earlier stream. The budget of that stream adds to the budget of this one.
     backfill
         Accept that more steps close at once than `catch_up` allows.
     clock
@@ -664,23 +680,23 @@ def open_pipeline(
     except BaseException:
         lock.release()
         raise
-    made, pipeline = log.load() is None, None
+    log_is_new, pipeline = log.load() is None, None
     try:
         pipeline = Pipeline(queries, log, observers, lock)
         now, first = (clock or time.time)(), queries.first
         if follow:
             check_clock(first.steps, pipeline.step, now, most=first.steps_keys.catch_up, backfill=backfill)
         elif not first.source.complete:
-            for edition in pipeline.editions:  # each has its own lateness
+            for edition in pipeline.editions:  # each edition has another lateness
                 check_closed(edition[0].steps, pipeline.session.steps[edition[0].name], now)
         pipeline.open_sinks(follow=follow, new_stream=new_stream, sink=sink)
     except BaseException:
         try:
             if pipeline is not None:
                 pipeline.close()
-            elif made and log.load() is None and isinstance(log, SQLiteLog):
+            elif log_is_new and log.load() is None and isinstance(log, SQLiteLog):
                 log.close()
-                remove_file(log.path)
+                remove_unused_log(log.path)
             log.close()
         finally:
             lock.release()
@@ -689,7 +705,7 @@ def open_pipeline(
 
 
 def lock_of(queries: Queries) -> StreamLock:
-    """The lock of a stream; `LogBusy` where another process drives it."""
+    """Return the lock of a stream. Raise `LogBusy` if another process holds it."""
     if is_url(queries.ledger):
         return StreamLock(queries.path, needed=False)
     path = Path(queries.ledger)
@@ -700,16 +716,18 @@ def lock_of(queries: Queries) -> StreamLock:
 
 
 def prune(queries: Queries, folder: Path, *, keep: int | None = None) -> Path | None:
-    """Archive what every sink has, of a stream that is not running; the archive, or None where nothing can go.
+    """Move the releases that every sink has into an archive. The stream must not be running.
+
+    Return the path of the archive, or None if there is nothing to move.
 
     Parameters
     ----------
     queries
         The checked configuration.
     folder
-        Where archives are: the one that `archives` in [run] names, so that whoever reads finds them.
+        The folder of archives: the one that `archives` in [run] names, where readers look for archives.
     keep
-        How many of the last steps stay; by default 1,000, and always a window.
+        How many of the last steps stay in the log; 1,000 by default, and always at least a window.
     """
     named = archives_of(queries.first)
     if named is not None and named.resolve() != folder.resolve():
@@ -738,18 +756,18 @@ def prune(queries: Queries, folder: Path, *, keep: int | None = None) -> Path | 
     return found
 
 
-def remove_file(path: Path) -> None:
-    """Remove a log's file, from which nothing was ever released."""
+def remove_unused_log(path: Path) -> None:
+    """Delete the files of a log. Only for a log that has released nothing."""
     for ending in SIDES:
         path.with_name(path.name + ending).unlink(missing_ok=True)
 
 
 @contextmanager
-def _written(queries: Queries, lost: str) -> Iterator[None]:
-    """Commits of a log; where its file cannot be written, a sentence says what was not released."""
+def _log_errors(queries: Queries, lost: str) -> Iterator[None]:
+    """Raise `LogUnavailable` if the log cannot be written; `lost` says what was not released."""
     try:
         yield
-    except sqlite3.OperationalError as error:  # the disk is full, say: an outside failure
+    except sqlite3.OperationalError as error:  # for example because the disk is full
         raise LogUnavailable(
             f"the log {without_secrets(queries.ledger)} cannot be written ({error}); {lost}: free some space, and start "
             "again."
@@ -757,25 +775,26 @@ def _written(queries: Queries, lost: str) -> Iterator[None]:
 
 
 def _session(mechanisms: Mapping[str, Any], log: Log, queries: Queries) -> Session:
-    """The session of a configuration; a sentence names what differs from the one that the log was begun with."""
+    """Open the session of a configuration. A refusal names the difference to the configuration that began the log."""
     about = about_of(queries)
     try:
-        with _written(queries, "nothing was released"):
+        with _log_errors(queries, "nothing was released"):
             return Session(mechanisms, log, shares=queries.shares, about=about)
     except LogMismatch:
         row = next(log.rows(), None)
-        changed = None if row is None else difference(_about_in(row), about)
+        changed = None if row is None else difference(_about_of_row(row), about)
         if changed is None:
             raise
     raise other_configuration(*changed)
 
 
-def _about_in(row: Row) -> dict[str, Any]:
+def _about_of_row(row: Row) -> dict[str, Any]:
+    """Return `about` of each query, from the row that began the log."""
     return {name: query["about"] for name, query in json.loads(row.charges)["description"]["queries"].items()}
 
 
 def _cuts(blocks: Sequence[StepBlock]) -> Iterator[slice]:
-    """The parts of a block throughout which the same readings are missing, of every query."""
+    """Cut the blocks of all queries into parts in which every step has the same missing readings."""
     count, cuts = len(blocks[0]), {0}
     for block in blocks:
         if block.missing is not None:

@@ -162,7 +162,7 @@ class Uniform(Measuring):
         return float(Fraction(self.grid))
 
     def measure(self, state: State, row: Any, step: int, noise: Draws) -> tuple[Floats, Sequence[Span]]:
-        """Measure one step: the short way of single pushes, with the same draws as `advance`."""
+        """Measure one step: the fast path of single pushes, with the same draws as `advance`."""
         spans: Sequence[Span] = ()
         if self.shared is not None:
             drawn, named = self.shared.measure_one(state.law, noise.source, STREAM, step, step)

@@ -31,28 +31,30 @@ from tidegate.policy import Event, WEvent
 
 FINENESS = 30  # binary places of a publication's share of the pool
 
+# A *budget unit* is a small fixed fraction of the budget, in which the account counts charges. It is not a privacy unit.
+
 
 class State(NamedTuple):
-    """All that is carried from step to step. It is released, but for the law's part."""
+    """The state between two steps. All fields follow from releases, except `tests`, which is secret."""
 
-    spent: Spent  # units that the publications of the last w steps have spent; tests are not in it
+    spent: Spent  # budget units that the publications of the last w steps have spent, without tests
     published: Published
     tests: Any  # SECRET: the state of the noise that tests share; empty for Laplace noise
 
 
-@lean
+@lean  # a compiled function that makes no array
 def units_offered(spent: int, pool: int) -> Any:
-    """Lines 4 and 5 of the paper's Figure 2: how many units a publication would spend; with 0 it is skipped.
+    """Return the budget units that a publication would spend (lines 4 and 5 of the paper's Figure 2); 0: skip it.
 
-    Half of what the publications of the w − 1 steps before have left of the window's pool, rounded down. Budget of steps
-    that have left the window may be spent again.
+    This is half of the pool that is unspent in the window, rounded down. Budget of steps that have left the window can be
+    spent again.
 
     Parameters
     ----------
     spent
-        What the publications of the last w − 1 steps have spent.
+        Budget units that the publications of the last w − 1 steps have spent.
     pool
-        What the publications of a window may spend.
+        Budget units that all publications of a window may spend together.
 
     Examples
     --------
@@ -77,9 +79,10 @@ def distribute(
     work: Any,
     out: Any,
 ) -> Any:
-    """Release rows[begin:]; returns (index, what is wanted). A step writes nothing before it has its noise.
+    """Release rows[begin:]. Return (index, request): the row that stopped the loop, and the noise that it needs, or DONE.
 
-    `ring` has the publications of the last w steps, by step modulo w, and `total` their sum.
+    A step changes no state before its noise has been drawn, so the caller can draw and call again. `ring` holds the
+    budget units of the publications of the last w steps, at step modulo w; `total` is their sum.
     """
     constants, published, work, out = Constants(*constants), Published(*published), Work(*work), Output(*out)
     window = constants.window
@@ -87,15 +90,14 @@ def distribute(
         step, row = first + index, rows[index]
         amount, chosen = units_offered(total[0] - ring[step % window], constants.pool), 0
         if amount > 0 and constants.unit_scale <= WIDEST * amount:
-            limit = np.nextafter(
-                constants.unit_scale / amount, np.inf
-            )  # at least the scale that a publication has
+            # not below the scale of the publication
+            limit = np.nextafter(constants.unit_scale / amount, np.inf)
             chosen = choose(row, tests[index], limit, constants, published, work)
         if chosen:
             scale = publication_scale(constants.unit_scale, amount)
-            wanted = draw_row(pool, slot, step, scale)
-            if wanted != DONE:
-                return index, wanted
+            request = draw_row(pool, slot, step, scale)
+            if request != DONE:
+                return index, request
             publish(row, slot.row, step, scale, constants, published, work)
         spends = amount if chosen else 0
         total[0] += spends - ring[step % window]
@@ -106,12 +108,12 @@ def distribute(
 
 @dataclass(frozen=True)
 class BudgetDistribution(Publishing):
-    """Spend half of the window's remaining budget on each publication, and recycle what leaves the window.
+    """Spend half of the window's remaining budget on each publication, and reuse budget that leaves the window.
 
     At each step a noisy dissimilarity between the step and the last publication is compared with the error that
-    a new publication would have. Streams that change rarely get accurate publications; where every step
-    differs the budget decreases exponentially and :class:`BudgetAbsorption` is the better choice. How much a publication
-    takes is :func:`units_offered`.
+    a new publication would have. Streams that change rarely get accurate publications. If every step differs, the
+    budgets of publications decrease exponentially, and :class:`BudgetAbsorption` is the better choice.
+    :func:`units_offered` computes the budget of a publication.
 
     Parameters
     ----------
@@ -122,23 +124,24 @@ class BudgetDistribution(Publishing):
 
     Privacy
     -------
-    Unit and neighbours: the policy's (w-event, or event level as w = 1). Half of ε pays for the dissimilarities (with
-    `shift` the part w/d): an equal part at each step, or all of it for the tests of a window together where they share
-    noise (docs/mechanisms/noise.md). The rest is the pool of publications; with `pan_private="single"` the pool is ε/3,
-    and ε/6 is kept for the intrusion. A publication spends half of what the publications of the last w − 1 steps have
-    left of the pool, so those of a window never exceed it (w-event paper, Theorem 4; docs/proofs/budget_distribution.md).
+    Privacy unit and neighbouring relation are those of the policy: w-event, or event level (w = 1). Half of ε (with
+    `shift` the fraction w/d) pays for the tests, which compare dissimilarities. If tests share noise
+    (docs/mechanisms/noise.md), the tests of a window are charged together; otherwise each step is charged an equal part.
+    The rest of ε is the pool of publications. With `pan_private="single"` the pool is ε/3, and ε/6 is reserved for an
+    intrusion. A publication spends half of the pool that is unspent in the last w − 1 steps, so the publications of a
+    window never exceed the pool (w-event paper, Theorem 4; docs/proofs/budget_distribution.md).
 
     Departures from the paper:
 
-    - The half is rounded DOWN to a unit of the account, because exact denominators double with each publication. A
-      publication that rounds to nothing is skipped.
+    - The half is rounded DOWN to a whole number of budget units, because exact denominators double with each
+      publication. If the result is 0, the publication is skipped.
     - With `adjacency="replace"` and several columns, Δ is twice `max_change`.
     - Before the first publication the release is 0.
-    - Where units move, groups of columns share one pool. For fixed units each group has its own.
+    - If privacy units may move between columns, column groups share one pool. If they are fixed, each group has a pool.
 
     Error
     -----
-    :meth:`error_bound` is the bound of Theorem 6. Time O(d) a step, memory 3 vectors of d and the publications of
+    :meth:`error_bound` is the bound of Theorem 6. Time: O(d) per step. Memory: 3 vectors of d, and one number for each of
     the last w steps.
 
     Examples
@@ -155,9 +158,9 @@ class BudgetDistribution(Publishing):
 
     @property
     def separate_unit_split(self) -> tuple[int, int, int]:
-        """`unit_split` where every test is charged for itself."""
+        """Budget units of (the window, one test, the pool), if every test is charged separately."""
         w, d = self.window, self.columns
-        if self.pan_private == SINGLE:  # a pool of ε/3, and ε/6 kept for the intrusion
+        if self.pan_private == SINGLE:  # a pool of ε/3, and ε/6 reserved for an intrusion
             fine = 1 << max(0, min(FINENESS, 46 - w.bit_length()))
             return 6 * w * fine, 3 * fine, 2 * w * fine
         if not self.shift:
@@ -168,30 +171,33 @@ class BudgetDistribution(Publishing):
 
     @property
     def reserve(self) -> int:
-        """An unnoticed intrusion costs at most half of the pool: as much in every window, spread over its steps."""
+        """Budget units per step for an intrusion that nobody notices.
+
+        One such intrusion costs at most half of the pool. Every window is charged this amount, in equal parts per step.
+        """
         return self.unit_split[2] // (2 * self.window) if self.pan_private == SINGLE else 0
 
     def begin_one(self, first: int) -> State:
-        """Nothing was published."""
+        """Return the state before the first publication, for columns that share one account."""
         return State(Spent(self.window), self.nothing_published(first), self.begin_shared())
 
     def resume(self, state: Any, step: int, recent: Integers) -> None:
-        """Publications of the last window, from its charges: a step that published paid more than its test."""
+        """Rebuild `spent` from the charges of the last window: a step that published was charged more than its test."""
         if self.parts:
-            for (_, one), own, units in zip(self.parts, state, recent.T, strict=True):
-                one.resume(own, step, units)
+            for (_, mechanism), group_state, units in zip(self.parts, state, recent.T, strict=True):
+                mechanism.resume(group_state, step, units)
             return
         spent = state.rule.spent if self.pan_private else state.spent
         spent.fill(step, np.maximum(recent - self.fixed_units, 0))
 
     def offered(self, state: State, step: int) -> int:
-        """Half of what the window has left."""
+        """Return the budget units that a publication at this step would spend."""
         state.spent.move_to(step)
         ring, total = state.spent.ring, state.spent.total
         return int(units_offered(int(total[0] - ring[step % self.window]), self.unit_split[2]))
 
     def note(self, state: State, step: int, amount: int) -> None:
-        """What the last w steps have published."""
+        """Record how many budget units this step's publication spent; 0: the step did not publish."""
         spent, at = state.spent, step % self.window
         spent.total[0] += amount - spent.ring[at]
         spent.ring[at], spent.step = amount, step
@@ -207,7 +213,7 @@ class BudgetDistribution(Publishing):
         work: Work,
         out: Output,
     ) -> None:
-        """Call the loop until all steps are released."""
+        """Call `distribute`, and draw noise for it, until all steps are released."""
         spent = state.spent
         spent.move_to(first)
         fixed = (
@@ -224,20 +230,22 @@ class BudgetDistribution(Publishing):
         spent.step = first + len(rows) - 1
 
     def error_bound(self, publications: int) -> float:
-        """Theorem 6: a bound on the mean absolute error of a column per step.
+        """Return a bound on the mean absolute error per column and step (Theorem 6).
 
         Parameters
         ----------
         publications
-            How many publications m occur in a window.
+            The number m of publications in a window.
         """
         grid = float(Fraction(self.grid))
-        first_scale = 2 * self.unit_scale / self.unit_split[2] * grid  # of a window's first publication
+        first_scale = (
+            2 * self.unit_scale / self.unit_split[2] * grid
+        )  # noise scale of a window's first publication
         return first_scale * (2.0**publications - 1) / publications + self.score_scale * grid / self.columns
 
     @classmethod
     def examples(cls) -> list[Mechanism]:
-        """Small configurations on which the conformance suite runs."""
+        """Small configurations for `tidegate.testing.checks`."""
         return [
             cls(WEvent(epsilon="4", window=5), columns=3),
             cls(WEvent(epsilon="4", window=5), columns=3, noise="laplace"),
