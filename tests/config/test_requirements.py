@@ -22,6 +22,9 @@ from tidegate.core.errors import LogMismatch
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms import PersonalAbsorption, PersonalDistribution, Sample, Uniform
 from tidegate.mechanisms.w_event.personal import Requirement
+from tidegate.pipeline import read_stream
+from tidegate.pipeline.logs import LogReader
+from tidegate.pipeline.summary import summary
 from tidegate.plan import Description, make_plan
 from tidegate.plan.requirements import PERSONAL, requirements_of
 from tidegate.policy import WEvent
@@ -110,9 +113,25 @@ def test_ids_are_known_by_their_text(tmp_path: Path) -> None:
     table = config.query.requirements
     assert table is not None
     assert table.of(pl.Series([7, 70, None])).tolist() == [1, 0, 0]
-    assert table.of(pl.Series(["7", "07", " 7", None])).tolist() == [1, 2, 0, 0]
+    # blanks at the edges are taken off in the table, so they are in records
+    found = table.of(pl.Series(["7", "07", " 7", "7\u00a0", "\x1f07\t", "0 7", None]))
+    assert found.tolist() == [1, 2, 1, 1, 2, 0, 0]
     assert table.of(pl.Series([7, 8], dtype=pl.UInt64)).tolist() == [1, 0]
     assert table.of(pl.Series(["7", "x"], dtype=pl.Categorical)).tolist() == [1, 0]
+
+
+def test_no_window_is_said_to_have_spent_more_than_it_may(tmp_path: Path) -> None:
+    """The most of any requirement at each step, added up over a window, is what none of them has spent."""
+    table = "unit,epsilon,window\n" + "".join(f"d{unit:02d},1/2,33\n" for unit in range(30))
+    config = written(tmp_path, WITH_TABLE.replace("window = 24", "window = 4"), table)
+    release(config)
+    with read_stream(read_queries(tmp_path / "tidegate.toml")) as stream:
+        (released,) = stream.released.values()
+        spent = released.spent_by(np.arange(1, STEPS + 1))
+        assert 0 < spent.max() <= released.units
+        with LogReader(config.ledger) as log:
+            last = summary(log)["queries"]["query"]["spent_in_last_window"]
+        assert Fraction(last) == int(spent[-1]) * released.unit
 
 
 def test_shares_are_those_of_the_table_and_of_the_population(tmp_path: Path) -> None:

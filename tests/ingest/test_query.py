@@ -283,3 +283,34 @@ def test_wrong_columns_are_refused() -> None:
         Intervals(("1", "1"))
     with pytest.raises(TooManyColumns, match="group them"):
         Columns(tuple("x" for _ in range(10**7)))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(aggregate="count", columns=Columns(NAMES)),
+        Query(aggregate="sum", columns=Columns(NAMES), clip=(0, 4)),
+        Query(aggregate="mean", columns=Columns(NAMES[:1]), clip=(0, 10)),
+        Query(aggregate="quantile", columns=Range((0, 1, 5, 10)), quantiles=("1/2", "9/10")),
+    ],
+    ids=lambda query: query.aggregate,
+)
+@pytest.mark.filterwarnings("error")
+def test_what_is_not_known_is_nan_and_intervals_hold_their_values(query: Query) -> None:
+    """Radii that are unknown or infinite, and steps of which nothing was released: for every aggregate."""
+    values = np.array([[3.0, 5, 2]] * 4 + [[np.nan] * 3])[:, : query.width]
+    radius = np.array([[2.0] * 3, [np.inf] * 3, [np.nan] * 3, [2.0, np.inf, np.nan], [2.0] * 3])[
+        :, : query.width
+    ]
+    answers, (low, high) = query.answers(values), query.intervals(values, radius)
+    assert np.isnan(answers[-1]).all()
+    assert np.isfinite(answers[:-1]).all()
+    known = np.isfinite(low)
+    assert (known == np.isfinite(high)).all()
+    assert (low[known] <= answers[known]).all()
+    assert (answers[known] <= high[known]).all()
+    assert known[0].all()
+    assert not known[[1, 2, 4]].any()
+    nothing = query.intervals(values, None)
+    assert np.isnan(nothing[0]).all()
+    assert np.isnan(nothing[1]).all()

@@ -298,6 +298,24 @@ def test_an_amended_stream_is_served_from_where_it_begins(tmp_path: Path) -> Non
     assert verified(longer.ledger).ok
 
 
+def test_only_the_same_statistic_is_shown_from_before_an_amendment(tmp_path: Path) -> None:
+    """Another column of the input is another statistic, and so is `other` beside another list; quantiles fall silent."""
+    short = finite(tmp_path, ("count = 48", "count = 24"))
+    with served([short], tokens=tmp_path / "tokens.json") as (_, service):
+        settled(service)
+    half = ("columns = [", 'outside = "other"\ncolumns = [')
+    less = finite(tmp_path, half)
+    amend(one(less))
+    with served([less], tokens=tmp_path / "tokens.json") as (address, service):
+        settled(service)
+        found = httpx.get(f"{address}/streams/hall/releases").json()
+        other = found["columns"].index("other")
+        early = [each for each in found["releases"] if each["number"] is None]
+        assert len(early) == 27
+        assert {each["values"][other] for each in early} == {None}
+        assert None not in {each["values"][1 - min(other, 1)] for each in early[:24]}
+
+
 def test_an_ended_stream_says_what_it_has_spent(tmp_path: Path) -> None:
     """Also after a restart, when its session is closed: a mechanism that has a last word ends the stream finally."""
     for _ in range(2):

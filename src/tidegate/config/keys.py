@@ -399,8 +399,9 @@ class ProtectKeys:
     )
     requirements: str | None = key(
         "For w-event: a CSV file, a public table of units that ask for more than all have: units in its first column, "
-        "columns epsilon and window, of which empty fields say what is said here. Units that are in no table have "
-        "what all have. PersonalAbsorption and PersonalDistribution follow it.",
+        "columns epsilon and window, of which empty fields say what is said here. Units are compared as text, without "
+        "blanks at the edges; upper and lower case differ. Units that are in no table have what all have. "
+        "PersonalAbsorption and PersonalDistribution follow it.",
         default=None,
     )
     population: int | None = key(

@@ -655,8 +655,9 @@ class Query:
         values = np.asarray(released, dtype=np.float64)
         if self.learn is not None:
             return self.applied.answers(values)
-        if self.aggregate == "quantile":
-            return self._quantiles.read(self._bins(values))
+        if self.aggregate == "quantile":  # of a silent step there is none
+            said = np.isfinite(values).all(axis=-1, keepdims=True)
+            return np.where(said, self._quantiles.read(self._bins(np.where(said, values, 0.0))), np.nan)
         if self.levels is not None:
             return self.levels.answers(values, grid=float(Fraction(self.grid)), positive=self.nonnegative)
         if self.aggregate != "mean":
@@ -705,28 +706,40 @@ class Query:
         half = np.broadcast_to(
             np.nan if radius is None else np.asarray(radius, dtype=np.float64), values.shape
         )
+        known = np.isfinite(half) & np.isfinite(values)
         if self.aggregate == "quantile":
-            counts, around = self._bins(values), np.array(half)
-            if self.levels is not None and self.levels.hierarchy.height == 2:
-                part, own = self.levels.weights or (1, 1)
-                return self._quantiles.bounds(counts, around.max(axis=-1, keepdims=True), (own, part))
-            if self.levels is not None:  # a sum up to a bin has the noise of fewer nodes than it has bins
-                nodes = math.sqrt(2 * fan_out(counts.shape[-1]) / counts.shape[-1])
-                around = np.broadcast_to(around[..., :1] * min(1.0, nodes), counts.shape)
-            return self._quantiles.bounds(counts, around)
+            all_known = known.all(axis=-1, keepdims=True)
+            values, half = np.where(all_known, values, 0.0), np.where(all_known, half, 0.0)
+            low, high = self._intervals_of_quantiles(values, half)
+            return np.where(all_known, low, np.nan), np.where(all_known, high, np.nan)
+        if self.aggregate == "mean":
+            low, high = self._bounds_of_means(np.where(known, values, 0.0), np.where(known, half, 0.0))
+            sums, counts = np.split(known, [len(self.columns)], axis=-1)
+            both = np.concatenate([sums & counts, counts], axis=-1)
+            return np.where(both, low, np.nan), np.where(both, high, np.nan)
         if self.levels is not None:
             values, half = self.answers(values), self.levels.radius(np.array(half))
-        if self.aggregate != "mean":
-            low, high = values - half, values + half
-            if (
-                self.nonnegative
-            ):  # the truth is not below 0, but the interval continues to hold what was released
-                low, high = np.maximum(low, np.minimum(values, 0.0)), np.maximum(high, 0.0)
-            if self.levels is not None:
-                power = 10.0 ** decimals_of(float(Fraction(self.grid)))
-                return np.floor(low * power) / power, np.ceil(high * power) / power
-            return low, high
-        return self._bounds_of_means(values, half)
+        half = np.where(np.isfinite(half), half, np.nan)
+        low, high = values - half, values + half
+        if self.nonnegative:  # the truth is not below 0, but the interval continues to hold what was released
+            low, high = np.maximum(low, np.minimum(values, 0.0)), np.maximum(high, 0.0)
+        if self.levels is not None:
+            power = 10.0 ** decimals_of(float(Fraction(self.grid)))
+            return np.floor(low * power) / power, np.ceil(high * power) / power
+        return low, high
+
+    def _intervals_of_quantiles(
+        self, values: npt.NDArray[np.float64], half: npt.NDArray[np.float64]
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """The values that quantiles can have."""
+        counts, around = self._bins(values), np.array(half)
+        if self.levels is not None and self.levels.hierarchy.height == 2:
+            part, own = self.levels.weights or (1, 1)
+            return self._quantiles.bounds(counts, around.max(axis=-1, keepdims=True), (own, part))
+        if self.levels is not None:  # a sum up to a bin has the noise of fewer nodes than it has bins
+            nodes = math.sqrt(2 * fan_out(counts.shape[-1]) / counts.shape[-1])
+            around = np.broadcast_to(around[..., :1] * min(1.0, nodes), counts.shape)
+        return self._quantiles.bounds(counts, around)
 
     def _bounds_of_means(
         self, values: npt.NDArray[np.float64], half: npt.NDArray[np.float64]

@@ -20,6 +20,9 @@ from tidegate.ingest.columns import MOST, Indices
 from tidegate.ingest.public_table import refused, table_rows
 
 NAMES = ("epsilon", "window")
+BLANKS = "".join(
+    filter(str.isspace, map(chr, range(0x10FFFF + 1)))
+)  # what `str.strip` takes off the table's cells
 
 
 class Promise(NamedTuple):
@@ -89,8 +92,9 @@ class RequirementTable:
         return pl.Enum(list(self.units))
 
     def of(self, units: pl.Series) -> Indices:
-        """Which promise each unit asks for. It is looked for by its name as text, whatever its column holds."""
-        codes = units.cast(pl.String).cast(self._known, strict=False).to_physical().cast(pl.Int32)
+        """Which promise each unit asks for, by its name as text without blanks at its edges, as in the table."""
+        names = units.cast(pl.String).str.strip_chars(BLANKS)
+        codes = names.cast(self._known, strict=False).to_physical().cast(pl.Int32)
         asked: Indices = np.array([*self.numbers, 0], dtype=np.int32)
         found: Indices = asked[codes.fill_null(len(self.units)).to_numpy()]
         return found

@@ -29,6 +29,7 @@ from tidegate.errors import TidegateError
 from tidegate.ingest.columns import OTHER
 from tidegate.pipeline.numbered_releases import BEGINNING, Masks, ReleaseReader
 from tidegate.pipeline.query_releases import Released
+from tidegate.pipeline.stream_reader import read_from
 from tidegate.pipeline.window_spending import Spending, window_units
 from tidegate.policy import Policy
 from tidegate.releases import Status, Values
@@ -74,6 +75,8 @@ class Ended(NamedTuple):
 
     def same_statistic(self, config: Config) -> bool:
         """Whether its numbers mean what those of a query mean now, column by column."""
+        if (self.query.get("about") or {}).get("read") != read_from(config):
+            return False  # of other columns of the input
         now = json.loads(json.dumps(config.query.describe()))
         if self.asked == now:
             return True
@@ -81,7 +84,7 @@ class Ended(NamedTuple):
         return (
             self.labels is not None
             and config.query.aggregate in BY_COLUMN
-            and changed <= {"columns", "most", "clip"}
+            and changed <= {"columns"}
             and isinstance(now["columns"], dict)
             and "names" in now["columns"]
         )
@@ -90,7 +93,9 @@ class Ended(NamedTuple):
         """Its releases in the columns that the query has now; nothing in those that are new."""
         if self.labels is None or self.labels == labels:
             return chunk
-        places = [self.labels.index(label) if label in self.labels else -1 for label in labels]
+        # `other` is what is not listed: with other names it is something else
+        common = set(labels).intersection(self.labels) - {OTHER}
+        places = [self.labels.index(label) if label in common else -1 for label in labels]
         known = np.array([place >= 0 for place in places])
 
         def moved(part: Values) -> Values:
@@ -134,6 +139,8 @@ class Ended(NamedTuple):
                 spending.read(own)
         last = self.scope.last or 0
         # noise that was planned for later steps is never used
+        if spending.parts:
+            return spending.window_units(charges, steps), unit_of(mechanism)
         spans = [span._replace(last=min(span.last, max(span.first, last))) for span in spending.spans]
         return window_units(charges, spans, steps, mechanism.policy.window), unit_of(mechanism)
 

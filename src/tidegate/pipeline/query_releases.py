@@ -17,7 +17,7 @@ from tidegate.core.secrets_account import SecretsAccount
 from tidegate.core.session import charges_of
 from tidegate.ingest.query import MISSING
 from tidegate.pipeline.numbered_releases import Masks, ReleaseReader
-from tidegate.pipeline.window_spending import Spending, window_units
+from tidegate.pipeline.window_spending import Spending
 from tidegate.sinks.chunks import Chunk, Integers
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Released:
         """What the window that ends at each of some steps, which are in order, was charged, in units."""
         if not len(steps):
             return np.zeros(0, dtype=np.int64)
-        window, scope = self.mechanism.policy.window, self.scope
+        window, scope = Spending(self.mechanism).longest, self.scope
         first = 1 if window is None else max(1, int(steps[0]) - window + 1)
         mark = self._reading.side_tables.mark(scope.number, step=first)
         spending = Spending(self.mechanism, () if mark is None else mark.state["spans"])
@@ -134,7 +134,7 @@ class Released:
                 break
             charges.append(own)
             spending.read(own)
-        return window_units(charges, spending.spans, steps, window)
+        return spending.window_units(charges, steps)
 
     @property
     def spent(self) -> int:

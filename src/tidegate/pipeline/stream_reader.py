@@ -356,12 +356,12 @@ def stream_finished(step: int) -> LogMismatch:
 
 def about_of(queries: Queries) -> dict[str, Any]:
     """What makes each query what it is, besides its mechanism."""
-    said = {part.name: {**part.describe(), "read": _read_from(part)} for part in queries.parts}
+    said = {part.name: {**part.describe(), "read": read_from(part)} for part in queries.parts}
     found: dict[str, Any] = json.loads(json.dumps(said, sort_keys=True))
     return found
 
 
-def _read_from(part: Config) -> dict[str, Any]:
+def read_from(part: Config) -> dict[str, Any]:
     """The columns of the input that a query reads."""
     return {"column": part.schema.column, "value": part.schema.value if valued(part.query) else None}
 

@@ -18,7 +18,7 @@ from tidegate.errors import TidegateError
 from tidegate.exact import show
 from tidegate.pipeline.logs import LogReader
 from tidegate.pipeline.stream_reader import history_of
-from tidegate.pipeline.window_spending import Key, window_units
+from tidegate.pipeline.window_spending import Key, fullest_part, window_units
 
 CHARGED = (PUSHED, HALTED, EVENT)
 
@@ -31,17 +31,14 @@ class Kept:
         self.adds = account.get("kind") != "secrets"
         self.step = scope.first - 1
         self._spans_count = account.get("kind") not in PARTED
-        # of requirements, that of the policy is shown, in its window
-        self._policy_alone = account.get("kind") == "personal"
-        if self._policy_alone:
-            self.window = account["limits"][0][1]
+        self._parts = windows_of_parts(account)
+        if None not in self._parts:
+            self.window = max([self.window, *self._parts])
         self._charges: list[Charges] = []
         self._spans: dict[Key, Span] = {}
 
     def read(self, charges: Charges, *, event: bool) -> None:
         """Take the next charges."""
-        if self._policy_alone:
-            charges = charges_of_part(charges, 0)
         if not event:
             self.step = charges.last
         self._charges.append(charges)
@@ -63,7 +60,16 @@ class Kept:
         """Units that its last window has spent."""
         if self.step < self.scope.first:
             return 0
+        if self._parts:
+            return int(fullest_part(self._charges, self._parts, np.array([self.step]))[0])
         return int(window_units(self._charges, self._spans.values(), np.array([self.step]), self.window)[0])
+
+
+def windows_of_parts(account: Mapping[str, Any]) -> list[int | None]:
+    """The steps of the window of each part, of accounts side by side as the log describes them; else nothing."""
+    if account.get("kind") == "personal":
+        return [window for _, window in account["limits"]]
+    return [account["window"]] * account["parts"] if account.get("kind") == "parallel" else []
 
 
 def summary(log: LogReader, last: int = 10) -> dict[str, Any]:
@@ -132,6 +138,8 @@ def _listed(row: Row, kept: Mapping[int, Kept]) -> dict[str, Any]:
         each = kept[number]
         begun = charges.spans[:, 4] * (charges.spans[:, 2] >= charges.first)
         units = int(charges.units.sum() + (begun.sum() if each._spans_count else 0))
+        if each._parts:
+            units = max(int(charges_of_part(charges, part).units.sum()) for part in range(len(each._parts)))
         spent = show(each.unit * units) if each.adds else f"{units} units"
         found["queries"][each.scope.name] = {"steps": [charges.first, charges.last], "spent": spent}
     return found

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tidegate.core.charges import Charges, Integers, Span
 from tidegate.core.mechanism import HasAccount, Mechanism
-from tidegate.core.parallel_account import ParallelAccount
+from tidegate.core.parallel_account import ParallelAccount, charges_of_part
 
 Key = tuple[int, int]
 
@@ -27,8 +27,9 @@ class Spending:
 
     def __init__(self, mechanism: Mechanism, spans: Iterable[Sequence[int]] = ()) -> None:
         account = mechanism.account() if isinstance(mechanism, HasAccount) else None
-        # rows of accounts side by side are no spans: their units have the most of any part
-        self._spans_count = not isinstance(account, ParallelAccount)
+        # rows of accounts side by side are no spans
+        self.parts = [part.window for part in account.parts] if isinstance(account, ParallelAccount) else []
+        self._spans_count = not self.parts
         self.window = mechanism.policy.window
         self._spans: dict[Key, Span] = {(span[0], span[1]): Span(*span) for span in spans}
 
@@ -39,6 +40,18 @@ class Spending:
                 span = Span(*row)
                 if span.units:
                     self._spans[(span.law, span.ordinal)] = span
+
+    def window_units(self, charges: Iterable[Charges], steps: Integers) -> Integers:
+        """What the window that ends at each of some steps was charged."""
+        if self.parts:
+            return fullest_part(list(charges), self.parts, steps)
+        return window_units(charges, self.spans, steps, self.window)
+
+    @property
+    def longest(self) -> int | None:
+        """The steps of the longest window; None: all."""
+        windows = self.parts or [self.window]
+        return None if None in windows else max(each for each in windows if each is not None)
 
     @property
     def spans(self) -> list[Span]:
@@ -62,6 +75,35 @@ class Spending:
                 if first >= charges.first:  # else it is extended
                     units[first - charges.first] += cost
         return units
+
+
+def fullest_part(charges: Sequence[Charges], parts: Sequence[int | None], steps: Integers) -> Integers:
+    """What the part that spent most was charged in its own window, of accounts side by side.
+
+    The charges of a step say the most of any part; the sum of these over a window is what no part has spent.
+
+    Parameters
+    ----------
+    charges
+        All that may lie in these windows.
+    parts
+        The steps of the window of each part.
+    steps
+        The last steps of the windows, in order.
+
+    Examples
+    --------
+    >>> from tidegate.core.parallel_account import charges_of_parts
+    >>> charges = [charges_of_parts(1, np.array([[3, 0], [0, 3]]))]
+    >>> fullest_part(charges, [2, 2], np.arange(1, 4)).tolist()
+    [3, 3, 3]
+    """
+    own = [
+        window_units([charges_of_part(each, part) for each in charges], (), steps, window)
+        for part, window in enumerate(parts)
+    ]
+    found: Integers = np.max(own, axis=0)
+    return found
 
 
 def window_units(
