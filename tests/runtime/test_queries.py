@@ -172,6 +172,7 @@ def test_what_was_promised_before_an_amendment_is_said(
     report = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "</span>silent<td>" in report
     assert "were missing" not in report
+    assert ("there were other bounds of what one contribution" in report) != other
 
 
 def test_a_changed_file_is_refused_without_an_amendment(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from tidegate.sinks.chunks import Categories, Chunk, joined, latest
 Rows = Callable[[int], Iterator[Row]]  # all rows from a number on
 CHARGED = (PUSHED, HALTED, EVENT)
 BY_COLUMN = ("count", "distinct", "sum", "given")  # of which each released value belongs to one column
+BOUNDS = ("most", "clip")  # of what one unit adds
 LAWS = ("auto", "laplace")  # what a mechanism may be given as noise, which it describes by its numbers
 
 
@@ -84,10 +85,15 @@ class Ended(NamedTuple):
         return (
             self.labels is not None
             and config.query.aggregate in BY_COLUMN
-            and changed <= {"columns"}
+            and changed <= {"columns", *BOUNDS}
             and isinstance(now["columns"], dict)
             and "names" in now["columns"]
         )
+
+    def same_bounds(self, config: Config) -> bool:
+        """Whether as much of a unit was counted as now."""
+        now = json.loads(json.dumps(config.query.describe()))
+        return all(self.asked.get(key) == now.get(key) for key in BOUNDS)
 
     def aligned(self, chunk: Chunk, labels: tuple[str, ...]) -> Chunk:
         """Its releases in the columns that the query has now; nothing in those that are new."""

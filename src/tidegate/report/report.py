@@ -803,11 +803,15 @@ def _bounding(config: Config) -> str:
 
 
 def _before(page: Page, one: Statistic) -> str:
-    """Says so where an earlier query of the same name was about something else."""
+    """Says so where an earlier query of the same name was about something else, or bounded otherwise."""
     config, first = one.config, one.released.scope.first
     earlier = [each for each in page.ended if each.scope.name == config.name]
     if all(each.same_statistic(config) for each in earlier):
-        return ""
+        if all(each.same_bounds(config) for each in earlier):
+            return ""
+        return (
+            f"<p>Before step {first:,} there were other bounds of what one contribution or unit adds.</p>\n"
+        )
     which = html.escape(config.name) if page.several else "The query"
     return (
         f"<p>{which} was another one before step {first:,}, and its numbers are in its earlier output.</p>\n"
