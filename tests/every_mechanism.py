@@ -17,7 +17,6 @@ from tidegate.mechanisms.clipping.threshold import Threshold
 from tidegate.mechanisms.counters.binary_tree import BinaryTree
 from tidegate.mechanisms.counters.sliding_window_tree import SlidingWindowTree
 from tidegate.mechanisms.discovery.discover import Discover
-from tidegate.mechanisms.discovery.occurrences import Collector
 from tidegate.mechanisms.plain.blocks import Blocks
 from tidegate.mechanisms.plain.sample import Sample
 from tidegate.mechanisms.plain.uniform import Uniform
@@ -90,16 +89,19 @@ def _blocks() -> list[Subject]:
 
 
 def _discover() -> list[Subject]:
-    return [Subject(each, partial(visits, each.epoch, early=each.early)) for each in Discover.examples()]
+    return [Subject(each, partial(visits, each)) for each in Discover.examples()]
 
 
-def visits(epoch: int, steps: int, *, early: bool = False) -> Any:
+def visits(mechanism: Discover, steps: int) -> Any:
     """Steps of units and categories: some categories that many units have, and some that hardly any has."""
-    collector, found = Collector(epoch, early=early), np.empty(steps, dtype=object)
+    collector, found = mechanism.collector(), np.empty(steps, dtype=object)
     for at in range(steps):
         many = 0 if at % 7 == 5 else 60 if at // 20 % 2 else 25
         pairs = [(unit, "abc"[unit % 2 if at < 30 else 2]) for unit in range(many)]
-        found[at] = collector.step([*pairs, (at % 5, f"lone {at % 11}"), (90 + at % 3, "é")])
+        rows: list[Any] = [*pairs, (at % 5, f"lone {at % 11}"), (90 + at % 3, "é")]
+        if mechanism.adds_values:
+            rows = [(*pair, number % 13 - 2) for number, pair in enumerate(rows)]
+        found[at] = collector.step(rows)
     return found
 
 

@@ -116,7 +116,7 @@ def test_columns_that_nobody_has_listed_are_found(tmp_path: Path) -> None:
     mechanism = config_of(tmp_path, WITH_DELTA.replace('name = "auto"', more)).mechanism
     assert isinstance(mechanism, Discover)
     assert (mechanism.epoch, mechanism.categories, mechanism.columns, mechanism.length) == (48, 3, 20, 16)
-    assert (mechanism.share, mechanism.distinct, mechanism.early) == (Fraction(1, 3), True, True)
+    assert (mechanism.share, mechanism.aggregate, mechanism.early) == (Fraction(1, 3), "distinct", True)
     plain = config_of(tmp_path, WITH_DELTA)
     assert plain.mechanism.describe()["epoch"] == plain.policy.window
     assert not any("given again" in clause for clause in plain.guarantee.assumptions)
@@ -130,7 +130,8 @@ def test_columns_that_nobody_has_listed_are_found(tmp_path: Path) -> None:
         (('name = "auto"', 'name = "Discover"\nepochs = 3'), "did you mean 'epoch'"),
         (('name = "auto"', 'name = "Discover"\nepoch = "90min"'), "whole number of steps"),
         (('name = "auto"', 'name = "Discover"\nearly = "soon"'), "True or False"),
-        (('aggregate = "distinct"', 'aggregate = "mean"\nclip = [0, 1]'), "count or distinct"),
+        (('aggregate = "distinct"', 'aggregate = "quantile"\nclip = [0, 1]'), "columns"),
+        (('aggregate = "distinct"', 'aggregate = "mean"\nclip = "learn"'), "learn"),
         (('unit = "device"', ""), "unit"),
         (('column = "building"', ""), "column"),
         (("window = 24", "window = 24\nmax_change = 5"), "most in"),

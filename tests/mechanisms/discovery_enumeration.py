@@ -18,7 +18,7 @@ from tidegate.mechanisms.discovery.discover import Discover, State
 from tidegate.mechanisms.discovery.discovered import as_names
 from tidegate.mechanisms.discovery.occurrences import Step
 
-Pairs = Sequence[tuple[Any, str]]
+Pairs = Sequence[tuple[Any, ...]]
 Stream = Sequence[Pairs]
 Open = tuple[str, ...]
 NEGLIGIBLE = 1e-13  # chances of single outcomes below it count for the accused
@@ -57,12 +57,16 @@ class Side:
         return self._tested[number, open_]
 
     def counts(self, number: int, open_: Open) -> tuple[int, ...]:
-        """The counts of a step where these categories are open, by category and then of the rest."""
+        """The counts of a step where these categories are open, by category and then of the rest; or sums, and counts."""
         if (number, open_) not in self._counts:
             state = opened(self.mechanism, open_)
             found = self.mechanism._counted(state, self.steps[number - 1])
             places = {name: at for at, name in enumerate(as_names(state.names)) if name}
-            self._counts[number, open_] = (*(int(found[places[name]]) for name in open_), int(found[-1]))
+            self._counts[number, open_] = tuple(
+                int(part[at])
+                for part in found.reshape(-1, self.mechanism.columns + 1)
+                for at in (*(places[name] for name in open_), -1)
+            )
         return self._counts[number, open_]
 
 
@@ -111,20 +115,22 @@ def count_outcomes(scale: float, one: int, other: int) -> list[tuple[float, floa
     return between + ends
 
 
-def exact_delta(mechanism: Discover, one: Stream, other: Stream, *, counts: bool = False) -> float:
+def exact_delta(
+    mechanism: Discover, one: Stream | Side, other: Stream | Side, *, counts: bool = False
+) -> float:
     """By how much chances under the first stream exceed e^ε times those under the other, over all releases.
 
     Without `counts` the releases of tests alone, at the ε of their share.
     """
     policy = mechanism.policy
     epsilon = float(policy.epsilon) * (1.0 if counts else float(mechanism.share))
-    sides = Side(mechanism, one), Side(mechanism, other)
+    sides = [each if isinstance(each, Side) else Side(mechanism, each) for each in (one, other)]
     sigma = mechanism.selection.sigma
     lost = 0.0  # what the other stream cannot release
     standing: dict[tuple[Open, float], float] = {
         ((), 0.0): 1.0
     }  # open categories, log-ratio: chance under the first
-    for number in range(1, len(one) + 1):
+    for number in range(1, len(sides[0].steps) + 1):
         moved: dict[tuple[Open, float], float] = defaultdict(float)
         if number % mechanism.steps_per_epoch == 0:
             for (open_, ratio), chance in standing.items():

@@ -133,7 +133,7 @@ def test_counts_are_of_the_first_records_of_each_unit():
 def test_units_count_once_in_a_column():
     """With `distinct`: also in the rest, whatever its categories are, and in as many columns as a unit may change."""
     policy = tg.WEvent(epsilon="1000000", delta="1/10", window=2, max_change=2)
-    mechanism = Discover(policy, columns=1, epoch=1, distinct=True)
+    mechanism = Discover(policy, columns=1, epoch=1, aggregate="distinct")
     here = [(f"p{number}", "bakery") for number in range(50)]
     often = [("ann", name) for name in ("x", "bakery", "y", "bakery", "x")] + [("bob", "x"), ("bob", "y")]
     session = tg.open(mechanism)
@@ -308,6 +308,78 @@ def test_the_guarantee_names_one_unit_and_delta():
     said = str(SMALL.guarantee)
     assert "(8, 0.0001)-differentially private" in said
     assert "of one unit" in said
+
+
+def test_tide_releases_what_is_open():
+    """With intervals, an account that no window leaves, and smaller errors than those of Uniform."""
+    wide = tg.WEvent(epsilon="4", delta="1e-4", window=24)
+    errors = {}
+    for name in ("Uniform", "Tide"):
+        mechanism = Discover(wide, columns=3, released_by=name)
+        stream = [people(20, "park", name=str(at % 24)) for at in range(96)]
+        with fixed_entropy(2):
+            releases = pushed(mechanism, stream)
+        column = releases.categories(95).index("park")
+        errors[name] = np.abs(releases.values[30:, column] - 20).mean()
+        low, high = releases[95].interval(0.9)
+        assert low[column] < high[column]
+        assert releases[95].counts.keys() == {"park", "other"}
+        assert mechanism.units % mechanism.counts.units == 0
+    assert errors["Tide"] < errors["Uniform"]
+    assert Discover(wide, released_by="Tide").expected_error() is None
+    with pytest.raises(InvalidParameter, match="released_by"):
+        Discover(wide, released_by="PeGaSus")
+
+
+def test_sums_and_means_by_category():
+    """Of values that are clipped and rounded to the grid, each record by itself."""
+    policy = tg.WEvent(epsilon="100000", delta="1/10", window=2, max_change="10")
+    for aggregate in ("sum", "mean"):
+        mechanism = Discover(policy, columns=2, aggregate=aggregate, clip=("0", "10"), grid="1/4")
+        values = {"a": 2.6, "b": 99, "c": -1, "d": float("inf"), "e": 10**400, "f": Fraction(1, 3)}
+        nobody = {"g": float("nan"), "h": "1", "i": None, "j": True}
+        rows = [(unit, "park", value) for unit, value in (values | nobody).items()]
+        rows = [*rows, *((f"p{number}", "park", 5) for number in range(60)), ("a", "park", 7)]
+        collector, session = mechanism.collector(), tg.open(mechanism)
+        session.push(collector.step(rows))
+        release = session.push(collector.step(rows))
+        total = 2.5 + 10 + 0 + 10 + 10 + 0.25 + 300
+        if aggregate == "sum":
+            assert release.sums == pytest.approx({"park": total, "other": 0}, abs=0.3)
+            with pytest.raises(AttributeError, match="sums"):
+                print(release.counts)
+        else:
+            assert release.means["park"] == pytest.approx(total / 66, abs=0.01)
+            assert release.counts == pytest.approx({"park": 66, "other": 0}, abs=0.1)
+    frame = pl.DataFrame({"unit": [1, 2], "category": ["a", "b"], "value": [1, None]})
+    assert records(frame, mechanism.values).rows() == [(1, "a", -16)]
+    for wrong in (frame.drop("value"), [("ann", "a")]):
+        with pytest.raises(InvalidInput, match="triples"):
+            collector.step(wrong)
+    with pytest.raises(InvalidInput, match="numbers"):
+        collector.step(frame.cast({"value": pl.String}))
+    with pytest.raises(InvalidInput, match="triples"):
+        session.push(SMALL.collector().step([("ann", "a")]))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"aggregate": "sum"}, "clip"),
+        ({"aggregate": "sum", "clip": (0, 3)}, "whole multiple of 3"),
+        ({"aggregate": "mean", "clip": (0, "1.5")}, "on the grid"),
+        ({"aggregate": "sum", "clip": (5, 1)}, "increasing"),
+        ({"aggregate": "sum", "clip": (0, 2**40)}, "coarser grid"),
+        ({"clip": (0, 3)}, "absent"),
+        ({"grid": "1/2"}, "absent"),
+        ({"aggregate": "median"}, "aggregate"),
+        ({"aggregate": "mean", "clip": (0, 2), "sum_share": 1}, "sum_share"),
+    ],
+)
+def test_what_cannot_be_added_up_is_refused(options, words):
+    """By public options alone."""
+    with pytest.raises(InvalidParameter, match=words):
+        Discover(POLICY, **options)
 
 
 # noise and thresholds ------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from tests.mechanisms.discovery_enumeration import Stream, exact_delta, multiplied
+from tests.mechanisms.discovery_enumeration import Side, Stream, exact_delta, multiplied, opened
 
 import tidegate as tg
 from tidegate.audit.auditor import audit
@@ -21,6 +21,7 @@ from tidegate.mechanisms.discovery.calibration import Selection, calibrate
 from tidegate.mechanisms.discovery.discover import Candidates, Discover
 from tidegate.mechanisms.discovery.occurrences import CATEGORY, UNIT, Step
 from tidegate.policy import Event, User, WEvent
+from tidegate.structures.clipped_values import ClippedValues
 
 U = "the unit"
 SURE = 1 + 1e-7
@@ -119,6 +120,105 @@ def test_tests_lose_what_they_may(name: str) -> None:
     found = largest(CONFIGURATIONS[name], counts=False)
     assert max(found.values()) <= SURE, found
     assert max(found.values()) > 0.1, found
+
+
+def of_values(**named: Any) -> dict[str, Any]:
+    """Sums or means at event level, where one epoch meets the window: what values add is soon enumerated."""
+    policy = {"epsilon": "6", "delta": "1/10", "max_change": 3} | named.pop("policy", {})
+    return {"policy": Event(**policy), "columns": 3, "epoch": 1, **named}
+
+
+SUMS: dict[str, dict[str, Any]] = {
+    "sums": of_values(aggregate="sum", clip=(-1, 3)),
+    "sums, replaced": of_values(
+        aggregate="sum", clip=(-1, 2), policy={"adjacency": "replace"}
+    ),
+    "sums, two records": of_values(aggregate="sum", clip=(0, 3), policy={"max_change": 6}),
+    "means": of_values(aggregate="mean", clip=(0, 4), policy={"max_change": 4}),
+    "means, replaced": of_values(
+        aggregate="mean", clip=(0, 4), sum_share="2/3", policy={"max_change": 5, "adjacency": "replace"}
+    ),
+}  # fmt: skip
+
+
+def of_one_unit(mechanism: Discover) -> dict[str, tuple[Any, Any]]:
+    """Records of the unit in two streams, as far beyond the clip as can be: alone, beside others, moved and changed."""
+    none: list[Any] = []
+    found = {
+        "high": ([(U, "a", 99)] * 2, none),
+        "low": ([(U, "a", -99)] * 2, none),
+        "alone": ([(U, "x", 99)] * 2, none),
+        "tips it over": ([(U, "y", -99)] * 2, none),
+        "in other": ([(U, "y", 99), (U, "z", 99)], none),
+    }
+    if mechanism.policy.adjacency == "replace":
+        found |= {
+            "another value": ([(U, "a", 99)] * 2, [(U, "a", -99)] * 2),
+            "another category": ([(U, "a", 99)] * 2, [(U, "y", -99)] * 2),
+        }
+    return found
+
+
+def loss_of_values(mechanism: Discover, pair: tuple[Any, Any]) -> float:
+    """What tests and sums lose together in either direction, as a part of δ; `a` is open, and `y` nearly is."""
+    limit = mechanism.selection.threshold
+    rest = [(*each, 1) for each in [*others(limit + 8, "a"), *others(limit - 1, "y")]]
+    sides = [Side(mechanism, [[*rest, *own]]) for own in pair]
+    found = max(exact_delta(mechanism, *each, counts=True) for each in (sides, sides[::-1]))
+    return found / float(mechanism.policy.delta)
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_and_means_lose_what_they_may(name: str) -> None:
+    """Of one record and of two, where one stream has none and where they are replaced."""
+    mechanism = Discover(**SUMS[name])
+    found = {case: loss_of_values(mechanism, pair) for case, pair in of_one_unit(mechanism).items()}
+    assert 0.01 < max(found.values()) <= SURE, found
+
+
+class ClippedByTheCollectorAlone(Discover):
+    """What is pushed is added up as it is."""
+
+    @property
+    def _change(self) -> int:
+        """That of the clip which is claimed."""
+        return 3
+
+    @cached_property
+    def values(self) -> ClippedValues | None:
+        """A wrong one."""
+        return ClippedValues(-99, 99, 1)
+
+
+class CountOfAMeanIsFree(Discover):
+    """As if a record changed the sum behind a mean alone."""
+
+    @property
+    def _change(self) -> int:
+        """A wrong one."""
+        return 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        (ClippedByTheCollectorAlone, of_values(aggregate="sum", clip=(-1, 3))),
+        (CountOfAMeanIsFree, of_values(aggregate="mean", clip=(0, 4), policy={"max_change": 2})),
+    ],
+)
+def test_wrong_sums_and_means_are_found(kind: type[Discover], named: dict[str, Any]) -> None:
+    """Each loses more than it claims."""
+    mechanism = kind(**named)
+    assert max(loss_of_values(mechanism, pair) for pair in of_one_unit(mechanism).values()) > 1.001
+
+
+def test_values_that_are_pushed_unclipped_are_clipped() -> None:
+    """Whoever makes steps may be wrong: the mechanism cuts what it adds up."""
+    mechanism = Discover(**SUMS["sums"])
+    step = mechanism.collector().step([(U, "a", 2), ("other", "b", 1)])
+    assert mechanism._counted(opened(mechanism, ["a"]), step).tolist()[::3] == [2, 1]
+    far = step._replace(now=step.now.with_columns(pl.col("value") * 1000))
+    assert mechanism._counted(opened(mechanism, ["a"]), far).tolist()[::3] == [3, 3]
 
 
 @pytest.mark.slow

@@ -134,6 +134,54 @@ def test_early_tests_begin_again_after_a_backup_was_put_back(
     assert {row["column"] for row in found if int(row["step"]) > 30} >= {"bakery", "Café"}
 
 
+def spent(folder: Path, aggregate: str) -> Queries:
+    """The same stalls, where everybody spends a number of coins that depends on the stall."""
+    text = stalls(folder).replace('column = "place"', 'column = "place"\nvalue = "coins"')
+    lines = (folder / "events.csv").read_text().splitlines()
+    coins = {"bakery": "3.5", "Café": "8", "stage": "40", "the only one": "99"}
+    priced = [f"{line},{coins[line.rpartition(',')[2].strip()]}" for line in lines[1:]]
+    (folder / "events.csv").write_text("\n".join([f"{lines[0]},coins", *priced]) + "\n")
+    query = f'aggregate = "{aggregate}"\nclip = ["0", "20"]\ngrid = "1/2"\ncolumns = "discover"'
+    return settings(folder, text, ('columns = "discover"', query), ('epsilon = "8"', 'epsilon = "100"'))
+
+
+@pytest.mark.parametrize("aggregate", ["sum", "mean"])
+def test_sums_and_means_by_category(
+    aggregate: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of clipped values, in files, in the report and after a restart as in Python."""
+    monkeypatch.setattr(blocks, "BLOCK_STEPS", 3)
+    stream = spent(tmp_path, aggregate)
+    with fixed_entropy(3):
+        release(stream, blocks=2)
+        release(stream)
+    frame = pl.read_csv(tmp_path / "events.csv").rename({"place": "category", "coins": "value"})
+    mechanism = stream.first.mechanism
+    assert isinstance(mechanism, Discover)
+    collector = mechanism.collector()
+    steps = [rows.sort("category", "value") for _, rows in frame.group_by("time", maintain_order=True)]
+    with fixed_entropy(3), tg.open(mechanism) as session:
+        expected = session.push_batch([collector.step(each) for each in steps])
+    found = rows_of(stream)
+    for step in (1, 5, 15, 22, 40):
+        own = {row["column"]: float(row["value"]) for row in found if row["step"] == str(step)}
+        said = expected[step - 1]
+        told = said.sums if aggregate == "sum" else said.means
+        told |= {f"count of {name}": many for name, many in said.counts.items()} if aggregate == "mean" else {}
+        assert own.keys() == told.keys()
+        assert own == pytest.approx(told, abs=0.5)  # digits that noise has made meaningless are left out
+    at_20 = {row["column"]: float(row["value"]) for row in found if row["step"] == "20"}
+    # 41 records of 3.5, and 61 of 40, which count as 20; each unit counts twice at most
+    right = {"bakery": 41 * 3.5, "stage": 61 * 20} if aggregate == "sum" else {"bakery": 3.5, "stage": 20}
+    for name, value in right.items():
+        assert at_20[name] == pytest.approx(value, abs=120 if aggregate == "sum" else 6)
+    with read_stream(stream) as read:
+        write_report(tmp_path / "r.html", [read.released["query"]], read.verify(), compare_truth=True)
+    row = re.search(r"<tr><td>bakery<td>([\d.]+)", (tmp_path / "r.html").read_text())
+    assert row is not None
+    assert float(row[1]) == pytest.approx(143.5 if aggregate == "sum" else 3.5)
+
+
 def test_nothing_has_a_name_that_was_not_released(stream: Queries, tmp_path: Path) -> None:
     """The name that one unit has is in no file, once its epoch is over; nor is any unit."""
     release(stream)

@@ -281,7 +281,10 @@ def _visits(units: Integers, mechanism: Any, first: int) -> npt.NDArray[Any]:
             for column, many in enumerate(row)
             for number in range(many)
         ]
-        found[at] = collector.step([*pairs, (f"{at % 7}", f"lone {at}")])
+        rows: list[Any] = [*pairs, (f"{at % 7}", f"lone {at}")]
+        if mechanism.adds_values:
+            rows = [(*pair, number % 13 - 2) for number, pair in enumerate(rows)]
+        found[at] = collector.step(rows)
     return found
 
 

@@ -103,7 +103,8 @@ class View(LineView):
         answers = self.config.query.answers(chunk.values[-LAST:, :])
         if chunk.categories is not None:  # how many are open, and all others together
             opened = (chunk.categories.opened[-LAST:] > 0).sum(axis=1)
-            answers = np.column_stack([opened, answers[:, -1]])
+            rest = len(self.config.query.columns) - 1
+            answers = np.column_stack([opened, answers[:, rest]])
         for step, values, status in zip(chunk.step[-LAST:], answers, chunk.status[-LAST:], strict=True):
             self.last.append((int(step), values[:WIDEST].tolist(), Status(int(status)).label))
         closed = self.config.steps.boundary(int(chunk.step[-1]) + 1) / 1e6

@@ -72,6 +72,7 @@ _OF_DISCOVERY = (
     "stay",
     "length",
     "early",
+    "released_by",
 )  # keys of [mechanism] for Discover
 _GIVEN_BY_OTHERS = {"policy", "columns", "grid", "rounding"}  # a mechanism gets these from the other sections
 # names of parameters that are spelt differently in the file
@@ -457,7 +458,9 @@ class FileReader:
         read = {key: self.parameter(key, value, annotations[key]) for key, value in extra.items()}
         if "epoch" in read:
             read["epoch"] = self.make("mechanism", lambda: steps.window("epoch", read["epoch"]))
-        read["distinct"] = query.aggregate == "distinct"
+        read["aggregate"] = query.aggregate
+        if query.clip is not None:
+            read |= {"clip": query.clip, "grid": query.grid, "sum_share": query.share}
         return self.make("mechanism", lambda: Discover(policy, **read))
 
     def levelled(self, query: Query, keys: QueryKeys, mechanism: MechanismKeys) -> Query:

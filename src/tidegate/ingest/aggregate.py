@@ -236,18 +236,21 @@ def step_vectors(
 
 
 def occurrences(rows: pl.DataFrame, steps: Matrix) -> pl.DataFrame:
-    """The records of complete steps where categories are found: step, unit and category, in the order of their times.
+    """The records of complete steps where categories are found: step, unit, category and value, in the order of times.
 
-    At equal times those of the first categories come first. The mechanism takes the first ones of each unit.
+    At equal times those of the first categories come first, then the smallest values. The mechanism takes the first
+    ones of each unit.
     """
     if not len(rows):
         return pl.DataFrame(schema={"step": pl.Int64, "unit": pl.String, CATEGORY: pl.String})
-    return _in_order(rows, steps).select("step", "unit", CATEGORY)
+    names = [name for name in ("unit", CATEGORY, "value") if name in rows.columns]
+    return _in_order(rows, steps).select("step", *names)
 
 
 def _in_order(rows: pl.DataFrame, steps: Matrix) -> pl.DataFrame:
-    """Rows with their step, by step and time, at equal times by category."""
-    return rows.with_columns(pl.Series("step", steps, dtype=pl.Int64)).sort("step", "time", CATEGORY)
+    """Rows with their step, by step and time, at equal times by category and value."""
+    order = [name for name in ("time", CATEGORY, "value") if name in rows.columns]
+    return rows.with_columns(pl.Series("step", steps, dtype=pl.Int64)).sort("step", *order)
 
 
 def _first_occurrences(query: Query, rows: pl.DataFrame, steps: Matrix) -> pl.DataFrame:

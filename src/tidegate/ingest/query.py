@@ -22,6 +22,7 @@ from tidegate.ingest.quantiles import Quantiles, Range, fan_out
 from tidegate.ingest.requirements import RequirementTable
 from tidegate.ingest.schema import Schema
 from tidegate.policy import Policy
+from tidegate.structures.clipped_values import ClippedValues
 from tidegate.structures.value_bins import ValueBins
 
 AGGREGATES = ("count", "distinct", "sum", "mean", "histogram", "quantile", "given")
@@ -29,9 +30,6 @@ COUNTS = ("count", "distinct", "histogram", "quantile")  # of which a cell count
 ZERO, MISSING = "zero", "missing"
 PREVIOUS = "previous release"  # refused: it added noise to its own releases again and again
 LARGEST = 2**53  # in grid units: what a mechanism accepts
-BOTH = (
-    1.302  # an interval at 95 % is so much wider than one at 90 %, of Laplace noise; of Gaussian noise less
-)
 MOST_OVER = 1000  # steps at which a record counts
 ALL = Columns(("all",))  # one column for everything
 
@@ -160,11 +158,12 @@ class Query:
     def _validate_discovery(self) -> None:
         if not self.discovers:
             return
-        if self.aggregate not in ("count", "distinct"):
+        added = self.aggregate in ("sum", "mean")
+        if not added and self.aggregate not in ("count", "distinct"):
             raise InvalidParameter(
                 "aggregate",
                 self.aggregate,
-                "count or distinct where categories are found",
+                "count, distinct, sum or mean where categories are found",
                 'write aggregate = "count", or list the columns',
             )
         for name, given in (
@@ -172,7 +171,8 @@ class Query:
             ("hierarchy", self.levels is not None),
             ("over", self.over > 1),
             ("weighting", self.weighting != "keep"),
-            ("grid", self.grid != 1),
+            ("grid", self.grid != 1 and not added),
+            ("learn", self.learn is not None),
         ):
             if given:
                 raise InvalidParameter(
@@ -457,10 +457,17 @@ class Query:
         """Bounds of one contribution's value in grid units, after sharing or centring."""
         low, high = self.limits_in_units
         if self.aggregate == "mean":
-            return low - self.centre, high - self.centre
+            return self.clipped.bounds
         if self.weighting == "share":
             return _towards_zero(low, self.most), _towards_zero(high, self.most)
         return low, high
+
+    @property
+    def clipped(self) -> ClippedValues:
+        """How values are added up, where no record is shared."""
+        return ClippedValues(
+            *self.limits_in_units, self.ticks, Fraction(self.share) if self.aggregate == "mean" else None
+        )
 
     @property
     def centre(self) -> int:
@@ -470,9 +477,7 @@ class Query:
     @property
     def count_weight(self) -> int:
         """What a count of 1 weighs in a mean, in grid units: this is how sum and count share the budget."""
-        largest = max(abs(bound) for bound in self.bounds)
-        share = Fraction(self.share)
-        return max(1, round(largest * (1 - share) / share))
+        return self.clipped.count_weight
 
     def max_change(self, adjacency: str = "add-remove", *, records: bool = False) -> Fraction | None:
         """Δ: by how much one unit can change a step in L1; None for "given", where it must be declared.
@@ -650,6 +655,16 @@ class Query:
         names = self.answer_labels
         return names[: len(self.columns)] if self.aggregate == "mean" and self.levels is None else names
 
+    @property
+    def parts(self) -> int:
+        """In how many columns of the answers a category stands: 2 for a mean and its count."""
+        return 2 if self.aggregate == "mean" else 1
+
+    @property
+    def rest_labels(self) -> tuple[str, ...]:
+        """Where categories are found: the names of what all others are in."""
+        return self.answer_labels[len(self.columns) - 1 :: len(self.columns)]
+
     def answers(self, released: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """What released vectors say: for a mean, the means and the counts. Post-processing, free."""
         values = np.asarray(released, dtype=np.float64)
@@ -662,10 +677,7 @@ class Query:
             return self.levels.answers(values, grid=float(Fraction(self.grid)), positive=self.nonnegative)
         if self.aggregate != "mean":
             return values
-        half, (low, high) = len(self.columns), self.limits
-        counts = values[..., half:] * (self.ticks / self.count_weight)
-        means = self.centre / self.ticks + values[..., :half] / np.maximum(counts, 1.0)
-        return np.concatenate([np.clip(means, low, high), counts], axis=-1)
+        return self.clipped.means(values)
 
     def exact_answers(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """What exact vectors of steps say, as a mechanism sees them; for comparisons with :meth:`answers`."""
@@ -713,8 +725,8 @@ class Query:
             low, high = self._intervals_of_quantiles(values, half)
             return np.where(all_known, low, np.nan), np.where(all_known, high, np.nan)
         if self.aggregate == "mean":
-            low, high = self._bounds_of_means(np.where(known, values, 0.0), np.where(known, half, 0.0))
-            sums, counts = np.split(known, [len(self.columns)], axis=-1)
+            low, high = self.clipped.bounds_of_means(np.where(known, values, 0.0), np.where(known, half, 0.0))
+            sums, counts = np.split(known, 2, axis=-1)
             both = np.concatenate([sums & counts, counts], axis=-1)
             return np.where(both, low, np.nan), np.where(both, high, np.nan)
         if self.levels is not None:
@@ -740,26 +752,6 @@ class Query:
             nodes = math.sqrt(2 * fan_out(counts.shape[-1]) / counts.shape[-1])
             around = np.broadcast_to(around[..., :1] * min(1.0, nodes), counts.shape)
         return self._quantiles.bounds(counts, around)
-
-    def _bounds_of_means(
-        self, values: npt.NDArray[np.float64], half: npt.NDArray[np.float64]
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """The smallest and the largest quotient where both sum and count lie in intervals at 95 %."""
-        width, middle = len(self.columns), self.centre / self.ticks
-        weight = self.ticks / self.count_weight
-        sums, counts = values[..., :width], values[..., width:] * weight
-        around = half[..., width:] * weight
-        least = sums - BOTH * half[..., :width]
-        most = sums + BOTH * half[..., :width]
-        few, many = np.maximum(counts - BOTH * around, 1.0), np.maximum(counts + BOTH * around, 1.0)
-        low, high = self.limits
-        means = (
-            np.clip(middle + np.minimum(least / few, least / many), low, high),
-            np.clip(middle + np.maximum(most / few, most / many), low, high),
-        )
-        numbers = np.maximum(counts - around, np.minimum(counts, 0.0)), np.maximum(counts + around, 0.0)
-        below, above = (np.concatenate(pair, axis=-1) for pair in zip(means, numbers, strict=True))
-        return below, above
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:

@@ -15,6 +15,7 @@ from tidegate.ingest import StepBlock
 from tidegate.mechanisms.discovery.discover import Discover
 from tidegate.mechanisms.discovery.occurrences import (
     CATEGORY,
+    NO_VALUES,
     NOTHING,
     NOTHING_EARLIER,
     STEP,
@@ -39,6 +40,7 @@ class OpenEpochs:
     def __init__(self, name: str, mechanism: Discover, side_tables: SideTables) -> None:
         self.name, self.steps_per_epoch, self._side_tables = name, mechanism.steps_per_epoch, side_tables
         self.early = mechanism.early
+        self._nothing = NO_VALUES if mechanism.adds_values else NOTHING
 
     def first_step_of_epoch(self, step: int) -> int:
         """The first step of the epoch that a step is in."""
@@ -46,7 +48,8 @@ class OpenEpochs:
 
     def stage(self, block: StepBlock) -> list[Step]:
         """What is pushed for the steps of a block. Before, its records of an epoch that is open after it are stored."""
-        rows = block.records[0]  # in the order of their steps
+        now = block.records[0]  # in the order of their steps
+        rows = now.select(STEP, UNIT, CATEGORY)  # of earlier steps no values are needed
         edges = np.searchsorted(
             rows[STEP].to_numpy(), np.arange(block.first_step, block.last_step + 2)
         ).tolist()
@@ -58,7 +61,7 @@ class OpenEpochs:
             ]
             before = together(parts, NOTHING_EARLIER)
         found = [
-            self._step(block, rows, edges, before, number)
+            self._step(block, now, rows, edges, before, number)
             for number in range(block.first_step, block.last_step + 1)
         ]
         open_from = max(self.first_step_of_epoch(block.last_step + 1), block.first_step)
@@ -70,17 +73,23 @@ class OpenEpochs:
         return found
 
     def _step(
-        self, block: StepBlock, rows: pl.DataFrame, edges: list[int], before: pl.DataFrame, number: int
+        self,
+        block: StepBlock,
+        counted: pl.DataFrame,
+        rows: pl.DataFrame,
+        edges: list[int],
+        before: pl.DataFrame,
+        number: int,
     ) -> Step:
         at, first = number - block.first_step, block.first_step
-        now = rows[edges[at] : edges[at + 1]].select(UNIT, CATEGORY)
+        now = counted[edges[at] : edges[at + 1]].drop(STEP)
         earlier = NOTHING_EARLIER
         if self.early or number % self.steps_per_epoch == 0:
             begin = self.first_step_of_epoch(number)
             here = rows[edges[max(begin - first, 0)] : edges[at]]
             parts = [before] if begin < first else []
             earlier = together([each for each in (*parts, here) if len(each)], NOTHING_EARLIER)
-        return Step(now if len(now) else NOTHING, earlier, number, self.first_step_of_epoch(number))
+        return Step(now if len(now) else self._nothing, earlier, number, self.first_step_of_epoch(number))
 
     def forget(self, step: int) -> None:
         """Remove the records of epochs that end at this step or earlier."""

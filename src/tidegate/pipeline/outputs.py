@@ -87,7 +87,7 @@ def layout_of(config: Config, since: int, stream: str, unit: Fraction, *, revise
         rounds=config.query.levels is None or config.query.aggregate == "quantile",
         guarantee=config.fingerprint,
         since=since,
-        found=config.query.discovers,
+        found=config.query.parts if config.query.discovers else 0,
     )
 
 

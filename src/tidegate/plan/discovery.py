@@ -30,7 +30,7 @@ class DiscoveryPlan:
     spurious
         The part of open categories with fewer units than a tenth of the threshold.
     error
-        The mean absolute error of a count of an open category.
+        The mean absolute error of a count or a sum of an open category; of the sum behind a mean. With Tide at most that.
     lone
         With which probability a category opens that one unit alone has; part of δ pays for it.
 
@@ -52,16 +52,18 @@ class DiscoveryPlan:
     spurious: float
     error: float
     lone: float
+    aggregate: str = "count"
 
     def __str__(self) -> str:
         found = (
             f"Of {self.categories:,} categories {self.found:,.1f} are found; "
             f"{self.missing:.1%} are missing, and {self.spurious:.1%} of those that are found have hardly any units. "
         )
+        what = {"sum": "sum", "mean": "sum behind the mean"}.get(self.aggregate, "count")
         return (
             f"A category opens with probability one half where it has {self.needed} units in an epoch, and with 99 % "
             f"where it has {self.surely}. {found if self.categories else ''}"
-            f"A count of an open category is off by {self.error:.3g} on average. One that a single unit has opens with "
+            f"A {what} of an open category is off by {self.error:.3g} on average. One that a single unit has opens with "
             f"probability {self.lone:.2g}."
         )
 
@@ -97,6 +99,7 @@ def plan_discovery(mechanism: Discover, units: Sequence[int]) -> DiscoveryPlan:
         min(found, mechanism.columns),
         1 - min(found, mechanism.columns) / total if total else 0.0,
         hollow / found if found else 0.0,
-        mechanism.expected_error(),
+        mechanism.noise_error or 0.0,
         mechanism.lone,
+        mechanism.aggregate,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -69,15 +68,16 @@ def as_listed(config: Config, newest: Chunk) -> tuple[Config, Chunk]:
     if not config.query.discovers:
         return config, newest
     names = [life.name for life in lives(newest)]
-    place, count = {name: at for at, name in enumerate(names)}, len(names)
-    values = np.full((len(newest), count + 1), np.nan)
-    if len(newest):
-        values[:, -1] = newest.values[:, -1]
+    place, parts = {name: at for at, name in enumerate(names)}, config.query.parts
+    given = newest.values.reshape(len(newest), parts, -1)  # of means the sums, then the counts
+    placed = np.full((len(newest), parts, len(names) + 1), np.nan)
+    placed[:, :, -1] = given[:, :, -1]
     found = newest.categories
     if found is not None:
         for row in range(len(newest)):
             for column, name, _, _ in found.of(row):
-                values[row, place[name]] = newest.values[row, column]
+                placed[row, :, place[name]] = given[row, :, column]
+    values = placed.reshape(len(newest), -1)
     radius = newest.radius
     if radius is not None and radius.shape[1] > 1:
         radius = np.broadcast_to(radius.max(axis=1, keepdims=True), values.shape)
@@ -89,14 +89,17 @@ def as_listed(config: Config, newest: Chunk) -> tuple[Config, Chunk]:
     return replace(config, query=query), replace(newest, values=values, radius=radius, errors=None)
 
 
-def true_counts(config: Config, listed: Config, numbers: Values, last: int) -> Values:
-    """The exact counts of what was released: of each category while it was open, and of all others. Not private."""
-    mechanism = config.mechanism
+def true_answers(config: Config, listed: Config, numbers: Values, last: int) -> Values:
+    """The exact answers to what was released: of each category while it was open, and of all others. Not private."""
+    mechanism, query = config.mechanism, config.query
     assert isinstance(mechanism, Discover)
     names = listed.query.columns.labels
     place = {name: at for at, name in enumerate(names[:-1])}
     found = np.where(np.isnan(numbers), np.nan, 0.0)
-    most = int(Fraction(config.policy.max_change))
+    added, own = found[:, : len(names)], ["unit", "category"]  # of means the deviations from the middle, and then
+    counts = found[:, len(names) :]  # how many records they are of, in the units of the log
+    if mechanism.adds_values:
+        own.append("value")
     intake = config.open(None, follow=False)
     try:
         for block in intake:
@@ -107,17 +110,20 @@ def true_counts(config: Config, listed: Config, numbers: Values, last: int) -> V
                 open_ = {name for name, at in place.items() if not np.isnan(found[row, at])}
                 seen: dict[object, set[str]] = {}
                 times: dict[object, int] = {}
-                for unit, category in rows.select("unit", "category").iter_rows():
+                for unit, category, *value in rows.select(own).iter_rows():
                     name = category if category in open_ else OTHER
-                    if mechanism.distinct and name in seen.setdefault(unit, set()):
+                    if query.aggregate == "distinct" and name in seen.setdefault(unit, set()):
                         continue
                     seen.setdefault(unit, set()).add(name)
                     times[unit] = times.get(unit, 0) + 1
-                    if times[unit] <= most:
-                        found[row, place.get(name, len(names) - 1)] += 1
+                    if times[unit] <= query.most:
+                        column = place.get(name, len(names) - 1)
+                        added[row, column] += value[0] / query.ticks if value else 1
+                        if query.aggregate == "mean":
+                            counts[row, column] += query.count_weight / query.ticks
     finally:
         intake.close()
-    return found
+    return listed.query.exact_answers(found)
 
 
 def categories_section(config: Config, newest: Chunk, begins: Callable[[int], str]) -> str:
@@ -186,12 +192,10 @@ def columns_of(config: Config, recent: Chunk) -> list[str]:
 
 def about_other(config: Config, newest: Chunk) -> str:
     """What the rest holds, by what was released."""
-    open_ = np.nansum(newest.values[:, :-1], axis=1)
-    rest = newest.values[:, -1]
-    total = float(np.nansum(open_) + np.nansum(rest))
-    share = (
-        f", {float(np.nansum(rest)) / total:.0%} of everything that was released so far" if total > 0 else ""
-    )
+    counts = newest.values[:, -newest.values.shape[1] // config.query.parts :]  # of means
+    rest, total = float(np.nansum(counts[:, -1])), float(np.nansum(counts))
+    signed = config.query.aggregate == "sum" and not config.query.nonnegative
+    share = f", {rest / total:.0%} of everything that was released so far" if total > 0 and not signed else ""
     return (
         f"other holds all records that count and whose category is not open{share}. It does not say how many categories "
         "these are."

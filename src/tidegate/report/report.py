@@ -26,7 +26,7 @@ from tidegate.releases import Status
 from tidegate.report.accuracy import Accuracy, accuracy, step_seconds
 from tidegate.report.answered import answered
 from tidegate.report.card import card_of_all
-from tidegate.report.found import as_listed, categories_section, true_counts
+from tidegate.report.found import as_listed, categories_section, true_answers
 from tidegate.report.learnt import learnt_clip, released_by
 from tidegate.report.left_out import LeftOut, left_out
 from tidegate.report.numbers import Numbers, numbers_of
@@ -183,7 +183,7 @@ def write_report(
         if compare_truth and each.config.query.discovers:
             everything = np.full((last, numbers.answers.shape[1]), np.nan)
             everything[steps - 1] = numbers.answers
-            truth = true_counts(each.config, numbers.config, everything, last)[steps - 1]
+            truth = true_answers(each.config, numbers.config, everything, last)[steps - 1]
         elif compare_truth:
             truth = true_values(each.config, last)[steps - 1]
         if made_up is not None:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.releases import Errors, Release, Releases, Status
+from tidegate.structures.category_names import OTHER
 
 Integers = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
@@ -62,6 +63,33 @@ class Categories(NamedTuple):
             )
             if opened
         ]
+
+
+def columns_of_found(
+    categories: Categories | None, index: int, width: int, parts: int
+) -> list[tuple[int, str, int, float]]:
+    """Where categories are found: the columns of one release that are open, and those of all others.
+
+    Parameters
+    ----------
+    categories
+        Of the releases; None where nothing is said.
+    index
+        Which of the releases.
+    width, parts
+        How many columns answers have, and in how many of them a category stands: of means the second ones are counts.
+
+    Returns
+    -------
+    For each its position, its name, the step at which it opened (0 of the rest), and how many units its test has seen.
+    """
+    places = width // parts
+    open_ = [*([] if categories is None else categories.of(index)), (places - 1, OTHER, 0, float("nan"))]
+    return [
+        (part * places + place, f"count of {name}" if part else name, opened, units)
+        for part in range(parts)
+        for place, name, opened, units in open_
+    ]
 
 
 @dataclass(frozen=True)

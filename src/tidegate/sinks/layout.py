@@ -20,7 +20,7 @@ import numpy.typing as npt
 from tidegate.errors import InvalidParameter
 from tidegate.exact import show
 from tidegate.releases import Status
-from tidegate.sinks.chunks import Chunk
+from tidegate.sinks.chunks import Chunk, columns_of_found
 from tidegate.sinks.rounding import rounded
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -63,8 +63,9 @@ class Layout:
     since
         The last step before those of this part of the stream, for sinks that have the releases of earlier parts as well.
     found
-        Whether categories are found: a step then has a row for each that is open, and one for all others. Rows say when
-        their category opened, and how many units its last test has seen.
+        Where categories are found, in how many columns each stands: 1, or 2 for a mean and its count. A step then has
+        rows for each that is open, and for all others. Rows say when their category opened, and how many units its last
+        test has seen. 0 where columns are listed.
     """
 
     labels: tuple[str, ...]
@@ -82,7 +83,7 @@ class Layout:
     rounds: bool = False
     guarantee: str = ""
     since: int = 0
-    found: bool = False
+    found: int = 0
 
     def __post_init__(self) -> None:
         others = {*self._before, *self._after, *self._ends}
@@ -192,11 +193,10 @@ class Layout:
         if not self.found:
             yield from ((place, label, ()) for place, label in enumerate(self.labels))
             return
-        if chunk.categories is not None:
-            for place, name, opened, units in chunk.categories.of(index):
-                yield place, name, (self.time(opened), _plain(units))
-        last = len(self.labels) - 1
-        yield last, self.labels[last], (None, None)
+        for place, name, opened, units in columns_of_found(
+            chunk.categories, index, len(self.labels), self.found
+        ):
+            yield place, name, (self.time(opened), _plain(units)) if opened else (None, None)
 
     def csv_header(self) -> bytes:
         """The first line of a CSV file."""

@@ -181,7 +181,9 @@ def read_alarms(config: Config, query: str = "", queries: tuple[str, ...] = ()) 
         raise ConfigError(path.name, None, f"{which}; correct it.")
     own = [entry for entry in listed if entry.get("query", "") == query]
     alarms = tuple(_alarm(path, entry, labels) for entry in own)
-    if config.query.discovers and any(alarm.column != len(labels) - 1 for alarm in alarms):
+    if config.query.discovers and any(
+        labels[alarm.column] not in config.query.rest_labels for alarm in alarms
+    ):
         raise ConfigError(
             path.name, None, 'where categories are found, alarms look at column = "other" alone; correct it.'
         )

@@ -291,7 +291,7 @@ class PublicRoutes:
             newest = max(board.step, board.first - 1)
             since, dark = max(1, newest - given["steps"] + 1), given["theme"] == "dark"
             if found_here:
-                found = board.select(since=since).of_category(column)
+                found = board.select(since=since).of_category(column, channel.config.query.parts)
                 if len(found) and not np.isfinite(found.answers).any():
                     wanted = "a category that was open in this time, or other"
                     raise InvalidParameter("column", column[:60], wanted, "ask for the releases to see them")
@@ -409,7 +409,7 @@ def describe(channel: Channel) -> dict[str, Any]:
         "share": show(config.share),
         "mechanism": config.mechanism_keys.name,
         "aggregate": config.query.aggregate,
-        "labels": [OTHER] if config.query.discovers else list(board.labels),
+        "labels": list(config.query.rest_labels if config.query.discovers else board.labels),
         "found": config.query.discovers,
         "grid": show(config.query.grid),  # type: ignore[arg-type]  # exact by now
         "policy": policy.name,

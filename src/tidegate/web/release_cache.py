@@ -15,8 +15,7 @@ import numpy.typing as npt
 from tidegate.config import Config
 from tidegate.errors import InvalidParameter
 from tidegate.pipeline.public_account import Transcript
-from tidegate.sinks.chunks import Chunk, joined, newest
-from tidegate.structures.category_names import OTHER
+from tidegate.sinks.chunks import Chunk, columns_of_found, joined, newest
 from tidegate.web.alarms import Alarms
 
 Values = npt.NDArray[np.float64]
@@ -68,20 +67,15 @@ class Selection:
         """Bytes that it takes, about."""
         return (24 * len(self.columns) + 64) * len(self)
 
-    def open_places(self, index: int) -> list[tuple[int, str, int, float]]:
-        """Where categories are found: the columns of a release that are open, and the rest as the last.
+    def open_places(self, index: int, parts: int) -> list[tuple[int, str, int, float]]:
+        """Where categories are found: the columns of a release that are open; see `columns_of_found`."""
+        return columns_of_found(self.chunk.categories, index, self.answers.shape[1], parts)
 
-        Each as its position, its name, the step at which it opened (0 of the rest), and how many units its test has seen.
-        """
-        categories = self.chunk.categories
-        places = [] if categories is None else categories.of(index)
-        return [*places, (self.answers.shape[1] - 1, OTHER, 0, float("nan"))]
-
-    def of_category(self, name: str) -> Selection:
+    def of_category(self, name: str, parts: int) -> Selection:
         """One category alone, with nothing where it is not open."""
         values = [np.full((len(self), 1), np.nan) for _ in range(3)]
         for index in range(len(self)):
-            for place, known, *_ in self.open_places(index):
+            for place, known, *_ in self.open_places(index, parts):
                 if known == name:
                     for kept, each in zip(values, (self.answers, self.low, self.high), strict=True):
                         kept[index, 0] = each[index, place]
@@ -134,7 +128,7 @@ class ReleaseCache:
         self.labels = config.query.answer_labels
         self.alarms = alarms or Alarms()
         self._past = past
-        self.columns = 1 if config.query.discovers else len(self.labels)  # that have values now
+        self.columns = config.query.parts if config.query.discovers else len(self.labels)  # that have values now
         self._lock = threading.Lock()
         self._tail: deque[Chunk] = deque()
         self._cells = 0
@@ -185,7 +179,7 @@ class ReleaseCache:
         """Keep releases; many small chunks become one, which takes less room than they do."""
         self._tail.append(fresh)
         if fresh.categories is not None:
-            self.columns = 1 + int((fresh.categories.opened[-1] > 0).sum())
+            self.columns = self.config.query.parts * (1 + int((fresh.categories.opened[-1] > 0).sum()))
         self._cells += _cells(fresh)
         self._small = self._small + 1 if len(fresh) < TOGETHER else 0
         if self._small >= TOGETHER:

@@ -94,7 +94,7 @@ class Encoder:
 
     def _name(self, release: dict[str, Any], found: Selection, index: int) -> None:
         """Where categories are found: only open ones, by name, since when they are open, and the rest as the last."""
-        places = found.open_places(index)
+        places = found.open_places(index, self.config.query.parts)
         for key in ("values", "low", "high"):
             release[key] = [release[key][place] for place, *_ in places]
         release["categories"] = [name for _, name, *_ in places]

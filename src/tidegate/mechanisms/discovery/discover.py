@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from tidegate.core.charges import NO_SPANS, Charges, Integers, Span, span_rows
 from tidegate.core.mechanism import Matrix, Output
 from tidegate.core.rows import Draws
 from tidegate.errors import InvalidInput, InvalidParameter
-from tidegate.exact import ExactLike, exact, proper, whole
+from tidegate.exact import ExactLike, exact, one_of, proper, show, whole
 from tidegate.mechanisms.discovery.calibration import Selection, calibrate
 from tidegate.mechanisms.discovery.discovered import DiscoveredReleases, Names, as_names, as_stored
 from tidegate.mechanisms.discovery.early import (
@@ -30,6 +30,7 @@ from tidegate.mechanisms.discovery.occurrences import (
     CATEGORY,
     STEP,
     UNIT,
+    VALUE,
     Collector,
     OccurrenceReader,
     Step,
@@ -40,9 +41,14 @@ from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise import gaussian
 from tidegate.noise.entropy import Source
 from tidegate.noise.keyed import KEY_WORDS
+from tidegate.noise.law import AnyLaw
 from tidegate.policy import Event, Guarantee, Policy, User, WEvent
 from tidegate.releases import Releases
 from tidegate.structures.category_names import OTHER, named
+from tidegate.structures.clipped_values import ClippedValues
+
+if TYPE_CHECKING:
+    from tidegate.intervals import Fold
 
 STREAM = "selection"  # of the noise of tests
 NO_EPOCH = -1
@@ -51,6 +57,7 @@ ORDINAL, FIRST = 0, 1  # positions in `State.numbers`; with early tests there ar
 LAST, KEY, DIGEST = 2, slice(3, 7), slice(7, 11)  # the last test, the key of noise, a digest of records
 MOST_COLUMNS = 2**12
 LONGEST_NAME = 256  # bytes
+LARGEST = 2**31  # grid units that a record adds: sums of fewer than 2^32 records stay within 64 bits
 ONE_UNIT = "all records in which neighbouring streams differ name one unit, within one window"
 ONE_SIDED = "one of two neighbouring streams has no records of the unit at all"
 SAME_RECORDS = "records of earlier steps of an epoch are given again as they were, or not at all"
@@ -87,7 +94,7 @@ class Discover(Mechanism):
     ----------
     policy
         `WEvent`, `Event` or `User`, with δ. ``max_change`` is the number of records of a unit that count in a step, a
-        whole number: the first ones.
+        whole number: the first ones. For sums and means it is so many times what one record can change.
     columns
         The most categories that are open at once. If more pass, those with the largest noisy numbers are.
     epoch
@@ -100,8 +107,16 @@ class Discover(Mechanism):
         An open category stays where its noisy number is at least this part of the threshold.
     length
         The bytes of a name. Longer names are cut.
-    distinct
-        Whether a unit counts once per column in a step, and ``max_change`` is the number of columns in which it counts.
+    aggregate
+        "count": records. "distinct": a unit counts once per column in a step, and ``max_change`` is the number of columns
+        in which it counts. "sum": values of records. "mean": sums and counts, which share the noise.
+    clip
+        For sums and means: the bounds (low, high) of one value, on the grid. Values are rounded to the grid.
+    sum_share
+        For means: the part of the counts' budget that sums have.
+    released_by
+        "Uniform", or "Tide" where categories have few records per step: one schedule of measurements for all columns,
+        and a model in between (:class:`Tide` with Laplace noise). Its measurements use no δ.
     early
         Whether categories are tested at every step: then one opens as soon as enough units have it in the epoch so far,
         and needs two to three times as many. Every step is pushed with the records of the epoch so far.
@@ -120,7 +135,8 @@ class Discover(Mechanism):
 
     Error
     -----
-    Counts: as for :class:`Uniform` with its share of the budget. `units_needed()` is the number of units with which a
+    Counts and sums: as for :class:`Uniform` with its share of the budget. A mean is off by that of its sum, divided by
+    the number of its records. `units_needed()` is the number of units with which a
     category opens with probability one half. Time O(records) per step, O(records of the epoch) at its end, and with
     `early` at every step, for a category O(E) draws and O(E²) additions; memory as much, where categories are tested.
 
@@ -147,34 +163,44 @@ class Discover(Mechanism):
     share: ExactLike = "1/2"
     stay: ExactLike = "1/2"
     length: int = 32
-    distinct: bool = False
+    aggregate: str = "count"
+    clip: tuple[ExactLike, ExactLike] | None = None
+    sum_share: ExactLike = "1/2"
+    released_by: str = "Uniform"
     early: bool = False
 
     supports: ClassVar[tuple[type[Policy], ...]] = (Event, WEvent, User)
     budgets: ClassVar[tuple[str, ...]] = ("Approximate",)
-    plain: ClassVar[bool] = True
     reads_columns: ClassVar[bool] = False
     statistic: ClassVar[str] = "categories"
     keeps_raw_values: ClassVar[bool] = False
-    more: ClassVar[tuple[str, ...]] = ("names", "opened", "units_counted")
     places: ClassVar[int] = PLACES  # binary places of early measurements
 
     def validate(self) -> None:
         """Check the parameters, and that noise and threshold exist."""
         put, policy = object.__setattr__, self.policy
         whole("columns", self.columns, most=MOST_COLUMNS)
-        if self.grid != 1 or self.rounding != "refuse" or self.clamp is not None:
+        one_of("aggregate", self.aggregate, ("count", "distinct", "sum", "mean"), "add up what categories hold")
+        if self.rounding != "refuse" or self.clamp is not None or (self.grid != 1 and not self.adds_values):
             raise InvalidParameter(
                 "grid", "given", "absent where records are counted", "drop grid, rounding and clamp"
             )
         if policy.mobility == "fixed":
             raise InvalidParameter("mobility", "fixed", "moving where categories are found", "drop it")
-        if policy.signed or Fraction(policy.max_change).denominator != 1:
+        put(self, "sum_share", proper("sum_share", exact("sum_share", self.sum_share), 'write "1/2"'))
+        one_of("released_by", self.released_by, ("Uniform", "Tide"), 'write "Uniform"')
+        self._validate_clip()
+        if policy.signed or self._records.denominator != 1:
+            one = Fraction(self._change, Fraction(self.grid).denominator)
             raise InvalidParameter(
                 "max_change",
                 str(policy.max_change),
-                "a number of records",
-                "write how many records of a unit count in a step",
+                "a number of records"
+                if not self.adds_values
+                else f"a whole multiple of {show(one)}, which one record can change",
+                "write how many records of a unit count in a step"
+                if not self.adds_values
+                else f'write max_change="{show(one)}" for one record',
             )
         epoch = self.epoch if self.epoch is not None or not isinstance(policy, WEvent) else policy.window
         if epoch is None:
@@ -197,7 +223,56 @@ class Discover(Mechanism):
         self.selection  # noqa: B018  refuses a budget that is too small
         self.counts  # noqa: B018  and so does this
 
+    def _validate_clip(self) -> None:
+        if not self.adds_values:
+            if self.clip is not None:
+                raise InvalidParameter("clip", "given", f'absent for "{self.aggregate}"', "drop it")
+            return
+        if self.clip is None or isinstance(self.clip, str) or len(self.clip) != 2:
+            raise InvalidParameter(
+                "clip", self.clip, "the bounds of one value", 'write for example clip=("0", "100")'
+            )
+        grid = Fraction(self.grid)
+        low, high = (Fraction(exact("clip", bound)) for bound in self.clip)
+        if not low < high or (low / grid).denominator != 1 or (high / grid).denominator != 1:
+            raise InvalidParameter(
+                "clip",
+                (show(low), show(high)),
+                f"increasing and on the grid of {show(grid)}",
+                "round it to the grid",
+            )
+        object.__setattr__(self, "clip", (low, high))
+        assert self.values is not None
+        if max(int(abs(low / grid)), int(abs(high / grid)), self._change) > LARGEST:
+            raise InvalidParameter(
+                "clip", (show(low), show(high)), f"within {LARGEST} grid units", "choose a coarser grid"
+            )
+
     # public numbers ----------------------------------------------------------------------------------------------
+
+    @property
+    def adds_values(self) -> bool:
+        """Whether values of records are added up."""
+        return self.aggregate in ("sum", "mean")
+
+    @cached_property
+    def values(self) -> ClippedValues | None:
+        """How values of records are added up; None where records are counted."""
+        if not self.adds_values or self.clip is None:
+            return None
+        low, high = (int(Fraction(bound) / Fraction(self.grid)) for bound in self.clip)
+        sum_share = Fraction(self.sum_share) if self.aggregate == "mean" else None
+        return ClippedValues(low, high, Fraction(self.grid).denominator, sum_share)
+
+    @property
+    def _change(self) -> int:
+        """By how much one record can change the values of a step, in grid units."""
+        return 1 if self.values is None else self.values.change(self.policy.adjacency)
+
+    @property
+    def _records(self) -> Fraction:
+        """How many records of a unit count in a step."""
+        return Fraction(self.policy.max_change) / Fraction(self.grid) / self._change
 
     @property
     def steps_per_epoch(self) -> int:
@@ -251,30 +326,37 @@ class Discover(Mechanism):
         return -(-part.numerator // part.denominator)
 
     @cached_property
-    def counts(self) -> Uniform:
-        """What releases the counts of all columns, and of the rest."""
-        return Uniform(self._part(1 - Fraction(self.share)), columns=self.columns + 1, noise="laplace")
+    def counts(self) -> Mechanism:
+        """What releases the counts or sums of all columns, and of the rest."""
+        policy = self._part(1 - Fraction(self.share))
+        shape: dict[str, Any] = {"columns": self.outputs, "grid": self.grid, "noise": "laplace"}
+        if self.released_by == "Uniform":
+            return Uniform(policy, **shape)
+        from tidegate.mechanisms.tide.tide import Tide  # loads the compiler
+
+        positive = self.values is None or self.values.bounds[0] >= 0
+        return Tide(replace(policy, delta=0), delay=0, nonnegative=positive, **shape)
 
     @property
     def outputs(self) -> int:
-        """The columns, and the rest."""
-        return self.columns + 1
+        """The columns, and the rest; for means the sums of all, then the counts of all."""
+        return (self.columns + 1) * (2 if self.aggregate == "mean" else 1)
 
     @property
     def units(self) -> int:
-        """Such that a step's counts and an epoch's test both cost whole units."""
-        return Fraction(self.share).denominator * self.policy.steps_charged * self.epochs_met
+        """Such that the counts of a step and an epoch's test both cost whole units."""
+        return Fraction(self.share).denominator * self.counts.units * self.epochs_met
 
     @property
-    def _units_of_step(self) -> int:
-        """What the counts of a step cost."""
+    def _units_of_count(self) -> int:
+        """What a unit of the mechanism that releases counts is here."""
         share = Fraction(self.share)
         return (share.denominator - share.numerator) * self.epochs_met
 
     @property
     def _units_of_epoch(self) -> int:
         """What the test of an epoch costs, in every window that the epoch meets."""
-        return Fraction(self.share).numerator * self.policy.steps_charged
+        return Fraction(self.share).numerator * self.counts.units
 
     @property
     def most_spans(self) -> int:
@@ -287,6 +369,20 @@ class Discover(Mechanism):
         same = (SAME_RECORDS,) if self.steps_per_epoch > 1 else ()
         sided = (ONE_SIDED,) if self.early and self._one_sided else ()
         return (*super().assumptions, ONE_UNIT, *same, *sided)
+
+    @property
+    def more(self) -> tuple[str, ...]:
+        """What is open, and what counts release besides values."""
+        return ("names", "opened", "units_counted", *self.counts.more)
+
+    @property
+    def law(self) -> AnyLaw | None:
+        """That of a count."""
+        return self.counts.law
+
+    def intervals(self) -> Fold | None:
+        """Those of counts."""
+        return self.counts.intervals()
 
     @property
     def shares_noise(self) -> bool:
@@ -305,9 +401,14 @@ class Discover(Mechanism):
             type(self).__name__, self.policy, self.assumptions, unit=f"{self.policy.unit()}, of one unit"
         )
 
-    def expected_error(self, first: int | None = None, last: int | None = None) -> float:
-        """The mean absolute error of a count."""
+    def expected_error(self, first: int | None = None, last: int | None = None) -> float | None:
+        """The mean absolute error of a count or a sum; for means that of the sum. None with Tide: it depends on data."""
         return self.counts.expected_error()
+
+    @property
+    def noise_error(self) -> float | None:
+        """The same where every step is measured."""
+        return self.counts.noise_error
 
     def units_needed(self, probability: float = 0.5) -> int:
         """The least number of units in an epoch with which a category opens with at least this probability.
@@ -326,13 +427,13 @@ class Discover(Mechanism):
 
     def collector(self, after: int = 0) -> Collector:
         """What makes steps of pairs of units and categories; `after` is the session's last step."""
-        return Collector(self.steps_per_epoch, after, early=self.early)
+        return Collector(self.steps_per_epoch, after, early=self.early, values=self.values)
 
     # what a session asks -----------------------------------------------------------------------------------------
 
     def reader(self) -> OccurrenceReader:
         """Reads what a collector makes."""
-        return OccurrenceReader()
+        return OccurrenceReader(valued=self.adds_values)
 
     def begin(self, first: int) -> State:
         """No category is open."""
@@ -348,9 +449,8 @@ class Discover(Mechanism):
 
     def public(self, state: State, first: int, count: int) -> Charges:
         """Every step costs its counts, and every epoch its test, from the first of its steps on."""
-        return Charges(
-            first, np.full(count, self._units_of_step, dtype=np.int64), self._spans(state, first, count)
-        )
+        counted = self.counts.public(state.counts, first, count)
+        return Charges(first, counted.units * self._units_of_count, self._spans(state, first, count))
 
     def _spans(self, state: State, first: int, count: int) -> Integers:
         """The epochs that begin with these steps, or of which these are the first that were pushed."""
@@ -388,8 +488,9 @@ class Discover(Mechanism):
             counts[at] = self._counted(state, rows[at])
             names[at], opened[at], units[at] = state.names, state.opened, state.units
         released = self.counts.advance(state.counts, counts, first, noise)
-        charged = np.full(count, self._units_of_step, dtype=np.int64)
-        return released._replace(units=charged, spans=spans, more=(names, opened, units))
+        cost = released.units * self._units_of_count
+        more: tuple[npt.NDArray[Any], ...] = (names, opened, units, *released.more)
+        return released._replace(units=cost, spans=spans, more=more, revised=())
 
     def _enter(self, state: State, step: int) -> bool:
         """Remember with which step the present epoch was begun; whether it is this one."""
@@ -400,19 +501,24 @@ class Discover(Mechanism):
         return entered
 
     def _counted(self, state: State, step: Step) -> Integers:
-        """The counts of open categories and of the rest, of the first records of each unit."""
-        most = int(Fraction(self.policy.max_change))
-        kept = self._once_a_column(state, step.now) if self.distinct else step.now
-        kept = first_of_each(kept, most)
-        by_name = kept.group_by(CATEGORY).len()
+        """The counts or sums of open categories and of the rest, of the first records of each unit."""
+        kept = self._once_a_column(state, step.now) if self.aggregate == "distinct" else step.now
+        kept = first_of_each(kept, int(self._records))
+        added = [pl.len().cast(pl.Int64)]
+        if self.values is not None:  # clipped here: the collector is outside of the session
+            sums = pl.col(VALUE).clip(*self.values.bounds).sum()
+            weight = self.values.count_weight
+            added = [sums, pl.len().cast(pl.Int64).alias("weight") * weight] if weight else [sums]
+        by_name = kept.group_by(CATEGORY).agg(*added)
+        total = by_name.select(pl.exclude(CATEGORY).sum()).row(0)
         by_name = by_name.with_columns(named(by_name[CATEGORY], self.length).alias(CATEGORY))
-        found = np.zeros(self.outputs, dtype=np.int64)
+        found = np.zeros((len(added), self.columns + 1), dtype=np.int64)
         places = {name: at for at, name in enumerate(as_names(state.names)) if name}
         own = by_name.filter(pl.col(CATEGORY).is_in(list(places)))
-        for name, records in own.iter_rows():
-            found[places[name]] += records  # several spellings may have one name
-        found[-1] = len(kept) - int(found.sum())
-        return found
+        for name, *amounts in own.iter_rows():
+            found[:, places[name]] += amounts  # several spellings may have one name
+        found[:, -1] = np.array(total, dtype=np.int64) - found.sum(axis=1)
+        return found.ravel()
 
     def _once_a_column(self, state: State, rows: pl.DataFrame) -> pl.DataFrame:
         """The first record of each unit in each column; in the rest it has one, whatever its categories are."""
@@ -535,16 +641,27 @@ class Discover(Mechanism):
     def describe(self) -> dict[str, Any]:
         """Identify the configuration exactly, as JSON; a stream of an earlier version counts records."""
         described = super().describe()
-        for option in ("distinct", "early"):
-            if not described[option]:
-                del described[option]
+        if not self.adds_values:
+            del described["aggregate"], described["clip"]
+        if self.aggregate != "mean":
+            del described["sum_share"]
+        if self.aggregate == "distinct":
+            described["distinct"] = True
+        if not self.early:
+            del described["early"]
+        if self.released_by == "Uniform":
+            del described["released_by"]
         return described
 
     def attach(self, releases: Releases, more: Any, revised: Any) -> DiscoveredReleases:
         """Releases with their categories, for readers."""
         names: Names
-        names, opened, units = more
-        return DiscoveredReleases.of_releases(releases, names, opened, units)
+        names, opened, units, *of_counts = more
+        if of_counts:
+            spent = of_counts[0] * self._units_of_count
+            nothing = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)  # is revised
+            releases = self.counts.attach(releases, (spent, *of_counts[1:]), nothing)  # type: ignore[attr-defined]
+        return DiscoveredReleases.of_releases(releases, names, opened, units, self.values)
 
     @classmethod
     def examples(cls) -> list[Mechanism]:
@@ -562,6 +679,15 @@ class Discover(Mechanism):
             cls(Event(**small), columns=2, epoch=2, share="1/3", stay=1),
             cls(User(horizon=600, **small), columns=3, epoch=200, share="2/3"),
             cls(WEvent(window=4, **small), columns=3, categories=2, early=True),
+            cls(WEvent(window=4, max_change=18, **small), columns=2, aggregate="sum", clip=(-3, 9), grid="1/2"),
+            cls(
+                WEvent(window=4, max_change=12, **small),
+                columns=2,
+                aggregate="mean",
+                clip=(0, 8),
+                sum_share="1/3",
+            ),
+            cls(WEvent(window=4, **small), columns=3, released_by="Tide"),
         ]
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tidegate.releases import Integers, Release, Releases, Status, Values
 from tidegate.structures.category_names import OTHER
+from tidegate.structures.clipped_values import ClippedValues
 
 Names = npt.NDArray[np.int8]
 
@@ -17,6 +18,11 @@ Names = npt.NDArray[np.int8]
 def as_names(stored: Names) -> tuple[str, ...]:
     """Stored names of columns; those of empty columns are empty."""
     return tuple(row.tobytes().rstrip(b"\0").decode() for row in stored)
+
+
+def columns_of(names: Sequence[str], parts: int) -> list[str]:
+    """The names of columns: with two parts those of means, then those of their counts."""
+    return [*names, *(f"count of {name}" for name in names)] if parts == 2 else [*names]
 
 
 def as_stored(name: str, length: int) -> Names:
@@ -37,18 +43,39 @@ class DiscoveredRelease(Release):
         For each column the noisy number of units that the last test of its category has seen; NaN where it is free.
     """
 
-    __slots__ = ("categories", "opened", "units_counted")
+    __slots__ = ("_reading", "categories", "opened", "units_counted")
     categories: tuple[str, ...]
     opened: Integers
     units_counted: Values
+    _reading: ClippedValues | None
 
     @property
     def counts(self) -> dict[str, float]:
-        """The values by category, "other" last."""
-        found = {
-            name: float(value) for name, value in zip(self.categories, self.values, strict=False) if name
-        }
-        return found | {OTHER: float(self.values[-1])}
+        """The counts by category, "other" last; of means how many records they are of."""
+        return self._by_category(-1, "count", "mean")
+
+    @property
+    def sums(self) -> dict[str, float]:
+        """The sums by category, "other" last."""
+        return self._by_category(0, "sum")
+
+    @property
+    def means(self) -> dict[str, float]:
+        """The means by category, "other" last."""
+        return self._by_category(0, "mean")
+
+    def _by_category(self, part: int, *wanted: str) -> dict[str, float]:
+        kind = "count" if self._reading is None else "mean" if self._reading.count_weight else "sum"
+        if kind not in wanted:
+            raise AttributeError(f"these releases are {kind}s: read .{kind}s.")
+        values = answers(self._reading, self.values).reshape(-1, len(self.categories) + 1)[part]
+        found = {name: float(value) for name, value in zip(self.categories, values, strict=False) if name}
+        return found | {OTHER: float(values[-1])}
+
+
+def answers(reading: ClippedValues | None, values: Values) -> Values:
+    """What released values say: for means, the means and the counts. Post-processing, free."""
+    return values if reading is None or not reading.count_weight else reading.means(values)
 
 
 class DiscoveredReleases(Releases):
@@ -60,20 +87,29 @@ class DiscoveredReleases(Releases):
         Steps × columns.
     """
 
-    __slots__ = ("_names", "opened", "units_counted")
+    __slots__ = ("_names", "_reading", "opened", "units_counted")
     opened: Integers
     units_counted: Values
     _names: Names
+    _reading: ClippedValues | None
 
     @classmethod
-    def of_releases(cls, releases: Releases, names: Names, opened: Integers, units: Values) -> Self:
-        """Releases with what the mechanism has released besides."""
+    def of_releases(
+        cls,
+        releases: Releases,
+        names: Names,
+        opened: Integers,
+        units: Values,
+        reading: ClippedValues | None = None,
+    ) -> Self:
+        """Releases with what the mechanism has released besides; `reading`: how values were added up."""
         found = cls.__new__(cls)
         for name in Releases.__slots__:
             setattr(found, name, getattr(releases, name))
-        found._names, found.opened, found.units_counted = names, opened, units
-        found.values = releases.values.copy()  # of a free column it is noise around nothing
-        found.values[:, :-1][opened == 0] = np.nan
+        found._names, found.opened, found.units_counted, found._reading = names, opened, units, reading
+        if releases.readings is None:  # of a free column it is noise around nothing; a model goes on with its own
+            found.values, free = releases.values.copy(), np.pad(opened == 0, ((0, 0), (0, 1)))
+            found.values[np.tile(free, found.values.shape[1] // free.shape[1])] = np.nan
         return found
 
     @property
@@ -92,25 +128,32 @@ class DiscoveredReleases(Releases):
             if hasattr(plain, name):
                 setattr(found, name, getattr(plain, name))
         found.categories, found.opened = self.categories(at), self.opened[at]
-        found.units_counted = self.units_counted[at]
+        found.units_counted, found._reading = self.units_counted[at], self._reading
         return found
 
     def _table(
         self, times: Sequence[Any] | None, names: Sequence[str] | None, confidence: float, layout: str
     ) -> dict[str, Any]:
-        """A row for each step and open category, and one for all others; categories have names of their own."""
+        """A row for each step and open category, and one for all others; of means one more for each with its count.
+
+        Categories have names of their own.
+        """
         low, high = self.interval(confidence)
+        values, parts = answers(self._reading, self.values), 1
+        if self._reading is not None and self._reading.count_weight:
+            low, high = self._reading.bounds_of_means(self.values, (high - low) / 2)
+            parts = 2
         open_ = np.concatenate([self.opened > 0, np.ones((len(self), 1), dtype=np.bool_)], axis=1)
-        at, column = np.nonzero(open_)
+        at, column = np.nonzero(np.tile(open_, parts))
         labels = {int(status): status.label for status in Status}
-        shown = [[*self.categories(each), OTHER] for each in range(len(self))]
+        shown = [columns_of([*self.categories(each), OTHER], parts) for each in range(len(self))]
         table: dict[str, Any] = {"step": self.steps[at]}
         if times is not None:
             table["time"] = [times[each] for each in at.tolist()]
         return {
             **table,
             "column": [shown[step][place] for step, place in zip(at.tolist(), column.tolist(), strict=True)],
-            "value": self.values[at, column],
+            "value": values[at, column],
             "low": low[at, column],
             "high": high[at, column],
             "status": [labels[int(self.status[each])] for each in at.tolist()],

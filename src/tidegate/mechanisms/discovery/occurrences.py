@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -13,13 +16,19 @@ from tidegate import frames
 from tidegate.core.values import Matrix
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.exact import whole
+from tidegate.structures.clipped_values import ClippedValues
 
-UNIT, CATEGORY, STEP = "unit", "category", "step"
+UNIT, CATEGORY, STEP, VALUE = "unit", "category", "step", "value"
 NOTHING = pl.DataFrame(schema={UNIT: pl.String, CATEGORY: pl.String})
+NO_VALUES = pl.DataFrame(schema={UNIT: pl.String, CATEGORY: pl.String, VALUE: pl.Int64})
 NOTHING_EARLIER = pl.DataFrame(schema={STEP: pl.Int64, UNIT: pl.String, CATEGORY: pl.String})
 PAIRS = (
     'a step is a list of pairs (unit, category), or a DataFrame with the columns "unit" and "category"; push what '
     "`mechanism.collector()` makes of it."
+)
+TRIPLES = (
+    'a step is a list of triples (unit, category, value), or a DataFrame with the columns "unit", "category" and '
+    '"value"; push what `mechanism.collector()` makes of it.'
 )
 
 
@@ -29,7 +38,8 @@ class Step(NamedTuple):
     Attributes
     ----------
     now
-        The records of the step, in their order: columns `unit` and `category`.
+        The records of the step, in their order: columns `unit` and `category`; where values are added up also `value`,
+        in grid units, as :class:`~tidegate.structures.clipped_values.ClippedValues` has them.
     earlier
         Where categories are tested, which is at the last step of an epoch, or at every step with early tests: the records
         of its earlier steps as well, with a column `step`; they are only tested, since their own steps have counted
@@ -60,6 +70,8 @@ class Collector:
         The last step that the session has committed.
     early
         Whether every step has the records of the epoch so far.
+    values
+        How values of records are added up; None where records are counted.
 
     Examples
     --------
@@ -70,8 +82,11 @@ class Collector:
     4
     """
 
-    def __init__(self, epoch: int, after: int = 0, *, early: bool = False) -> None:
+    def __init__(
+        self, epoch: int, after: int = 0, *, early: bool = False, values: ClippedValues | None = None
+    ) -> None:
         self.epoch, self._last, self._early = whole("epoch", epoch), whole("after", after, least=0), early
+        self._values = values
         self._since = self._last + 1  # from which step on all were seen
         self._kept: list[tuple[int, pl.DataFrame]] = []
 
@@ -88,7 +103,7 @@ class Collector:
                 "step", step, f"from {self.needed_from} to {self._last}", "give the steps of the open epoch"
             )
         self._kept = [each for each in self._kept if each[0] != step]
-        self._kept.append((step, records(pairs)))
+        self._kept.append((step, records(pairs, self._values).select(UNIT, CATEGORY)))
         given = {each for each, _ in self._kept}
         while self._since - 1 in given:
             self._since -= 1
@@ -96,7 +111,7 @@ class Collector:
     def step(self, pairs: Any, step: int | None = None) -> Step:
         """What is pushed for the records of the next step, or of one with a later number."""
         number = self._last + 1 if step is None else whole("step", step, least=self._last + 1)
-        now = records(pairs)
+        now = records(pairs, self._values)
         begins = number - (number - 1) % self.epoch
         kept = [each for each in self._kept if each[0] >= begins]
         earlier = NOTHING_EARLIER
@@ -111,7 +126,7 @@ class Collector:
         if ends:
             kept = []
         elif len(now):
-            kept.append((number, now.unique(maintain_order=True)))
+            kept.append((number, now.select(UNIT, CATEGORY).unique(maintain_order=True)))
         self._last, self._kept = number, kept
         return Step(now, earlier, number, max(begins, self._since))
 
@@ -120,22 +135,52 @@ def _number(kept: tuple[int, pl.DataFrame]) -> int:
     return kept[0]
 
 
-def records(pairs: Any) -> pl.DataFrame:
+def records(pairs: Any, values: ClippedValues | None = None) -> pl.DataFrame:
     """Pairs of units and categories as a DataFrame; each is read by itself, and incomplete ones are left out.
 
-    A unit is text, a whole number or a UUID. Whatever else stands in its place names nobody.
+    A unit is text, a whole number or a UUID. Whatever else stands in its place names nobody. With `values` a record has
+    a value as well, which is clipped and rounded to the grid; one whose value is no number is incomplete.
     """
+    wanted = PAIRS if values is None else TRIPLES
     if isinstance(pairs, pl.DataFrame) or frames.names_of(pairs) is not None:
-        return _of_frame(pairs)
+        return _of_frame(pairs, values, wanted)
     if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
-        raise InvalidInput(PAIRS)
+        raise InvalidInput(wanted)
     found = list(pairs)
     if not found:
-        return NOTHING
-    if not all(isinstance(each, tuple | list) and len(each) == 2 for each in found):
-        raise InvalidInput(PAIRS)
-    columns = {UNIT: [_unit(each[0]) for each in found], CATEGORY: [_category(each[1]) for each in found]}
-    return pl.DataFrame(columns, schema={UNIT: pl.String, CATEGORY: pl.String}).drop_nulls()
+        return NOTHING if values is None else NO_VALUES
+    width = 2 if values is None else 3
+    if not all(isinstance(each, tuple | list) and len(each) == width for each in found):
+        raise InvalidInput(wanted)
+    columns: dict[str, Any] = {
+        UNIT: [_unit(each[0]) for each in found],
+        CATEGORY: [_category(each[1]) for each in found],
+    }
+    kinds: dict[str, Any] = {UNIT: pl.String, CATEGORY: pl.String}
+    if values is not None:
+        columns[VALUE], kinds[VALUE] = [_value(each[2]) for each in found], pl.Float64
+    return _added_up(pl.DataFrame(columns, schema=kinds), values)
+
+
+def _added_up(read: pl.DataFrame, values: ClippedValues | None) -> pl.DataFrame:
+    """Complete records, with what each adds to a sum in place of its value."""
+    if values is None:
+        return read.drop_nulls()
+    read = read.with_columns(pl.col(VALUE).fill_nan(None)).drop_nulls()
+    return read.with_columns(pl.Series(VALUE, values.of_records(read[VALUE].to_numpy()), dtype=pl.Int64))
+
+
+def _value(value: Any) -> float | None:
+    """A value as a number; None for what is none."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real | Decimal):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:  # a whole number beyond every clip
+        return math.inf if math.floor(value) > 0 else -math.inf
+    except Exception:  # it is no number after all
+        return None
+    return None if math.isnan(found) else found
 
 
 def _unit(value: Any) -> str | None:
@@ -158,13 +203,18 @@ def _category(value: Any) -> str | None:
         return None
 
 
-def _of_frame(frame: Any) -> pl.DataFrame:
+def _of_frame(frame: Any, values: ClippedValues | None, wanted: str) -> pl.DataFrame:
+    names = [UNIT, CATEGORY] if values is None else [UNIT, CATEGORY, VALUE]
     try:
         table: pl.DataFrame = frame if isinstance(frame, pl.DataFrame) else pl.DataFrame(frame)
     except (TypeError, ValueError):
-        raise InvalidInput(PAIRS) from None
-    if not {UNIT, CATEGORY} <= set(table.columns):
-        raise InvalidInput(PAIRS)
+        raise InvalidInput(wanted) from None
+    if not set(names) <= set(table.columns):
+        raise InvalidInput(wanted)
+    if values is not None and not table.schema[VALUE].is_numeric() and table.schema[VALUE] != pl.Null:
+        raise InvalidInput(
+            f"the column of values has type {table.schema[VALUE]}, but must be numbers; convert it first."
+        )
     kind = table.schema[UNIT]
     if not kind.is_integer() and not isinstance(kind, pl.String | pl.Categorical | pl.Enum | pl.Null):
         raise InvalidInput(
@@ -173,11 +223,13 @@ def _of_frame(frame: Any) -> pl.DataFrame:
     number = kind.is_integer() and kind not in (pl.UInt64, pl.Int128)
     try:
         read = table.select(
-            pl.col(UNIT).cast(pl.Int64 if number else pl.String), pl.col(CATEGORY).cast(pl.String)
+            pl.col(UNIT).cast(pl.Int64 if number else pl.String),
+            pl.col(CATEGORY).cast(pl.String),
+            *([] if values is None else [pl.col(VALUE).cast(pl.Float64)]),
         )
     except pl.exceptions.PolarsError:  # lists, objects
-        raise InvalidInput(PAIRS) from None
-    return read.drop_nulls()
+        raise InvalidInput(wanted) from None
+    return _added_up(read, values)
 
 
 def together(parts: list[pl.DataFrame], empty: pl.DataFrame) -> pl.DataFrame:
@@ -190,7 +242,16 @@ def together(parts: list[pl.DataFrame], empty: pl.DataFrame) -> pl.DataFrame:
 
 
 class OccurrenceReader:
-    """Reads steps; it refuses by their form alone."""
+    """Reads steps; it refuses by their form alone.
+
+    Parameters
+    ----------
+    valued
+        Whether records have values.
+    """
+
+    def __init__(self, *, valued: bool = False) -> None:
+        self._now, self._wanted = (NO_VALUES, TRIPLES) if valued else (NOTHING, PAIRS)
 
     def row(self, values: Any) -> Matrix:
         """One step, as an array of one."""
@@ -199,19 +260,19 @@ class OccurrenceReader:
     def rows(self, values: Any) -> Matrix:
         """Several steps."""
         given = list(values) if isinstance(values, Iterable) and not isinstance(values, Step) else [None]
-        if not all(isinstance(each, Step) and _is_step(each) for each in given):
-            raise InvalidInput(PAIRS)
+        if not all(isinstance(each, Step) and _is_step(each, self._now) for each in given):
+            raise InvalidInput(self._wanted)
         found = np.empty(len(given), dtype=object)
         for at, each in enumerate(given):
             found[at] = each
         return found
 
 
-def _is_step(step: Step) -> bool:
+def _is_step(step: Step, now: pl.DataFrame) -> bool:
     """Whether it has the form that a collector gives it."""
     if type(step.number) is not int or type(step.since) is not int:
         return False
-    for part, empty in ((step.now, NOTHING), (step.earlier, NOTHING_EARLIER)):
+    for part, empty in ((step.now, now), (step.earlier, NOTHING_EARLIER)):
         if not isinstance(part, pl.DataFrame) or part.columns != empty.columns:
             return False
         kinds = dict(part.schema)
@@ -221,6 +282,6 @@ def _is_step(step: Step) -> bool:
             or part.null_count().sum_horizontal()[0]
         ):
             return False
-        if kinds.get(STEP, pl.Int64) != pl.Int64:
+        if any(kinds.get(name, pl.Int64) != pl.Int64 for name in (STEP, VALUE)):
             return False
     return True

@@ -28,8 +28,9 @@ async function update(facts) {
   if (!answer.ok) return;
   const found = await answer.json();
   const columns = found.columns ?? ["other"]; // where categories are found, the rest is what every release has
+  const rest = (each, key) => [each[key][each.categories.indexOf("other")]];
   const releases = found.columns ? found.releases : found.releases.map((each) =>
-    ({ ...each, values: each.values.slice(-1), low: each.low.slice(-1), high: each.high.slice(-1) }));
+    ({ ...each, values: rest(each, "values"), low: rest(each, "low"), high: rest(each, "high") }));
   // the column with the largest values stands for the stream
   const sums = columns.map((_, at) => releases.reduce((sum, each) => sum + (each.values[at] ?? 0), 0));
   const column = sums.indexOf(Math.max(...sums));

@@ -176,7 +176,7 @@ function list(from, to) {
 
 /** Since when a category is open, and how many units its last test has seen. */
 function opening(newest, column) {
-  if (column === 0) return ["all others", ""];
+  if (newest.opened?.[column] === null) return ["all others", ""];
   if (!newest.opened?.[column]) return ["closed", ""];
   return [moment(Date.parse(newest.opened[column]) / 1000, stream.facts.zone, stream.facts.length), shown(newest.units[column])];
 }
