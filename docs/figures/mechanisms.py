@@ -273,6 +273,31 @@ def discover(panel: Axes) -> None:
     )
 
 
+def discover_early(panel: Axes) -> None:
+    """With early tests a station opens within an epoch, and not at its end."""
+    choose, days, opening = np.random.default_rng(6), 84, 33
+    true = [int(choose.poisson(90)) if day >= opening else 0 for day in range(days)]
+    pairs = [[(f"{day} {rider}", "Main stage") for rider in range(count)] for day, count in enumerate(true)]
+    for early, color, label in ((True, OURS, "early tests"), (False, "#c2410c", "tests at ends of epochs")):
+        policy = tg.WEvent(epsilon="4", delta="1e-6", window=28)
+        mechanism = Discover(policy, columns=4, early=early)
+        collector = mechanism.collector()
+        with fixed_entropy(2 if early else 3):
+            releases = tg.open(mechanism).push_batch([collector.step(each) for each in pairs])
+        shown = [releases[day].counts.get("Main stage", np.nan) for day in range(days)]
+        panel.plot(shown, color=color, linewidth=1.6 if early else 1.0, label=label)
+    panel.plot(true, color=OTHER, linewidth=0.9, linestyle="--", label="true riders")
+    for edge in range(28, days, 28):
+        panel.axvline(edge - 0.5, color=OTHER, alpha=0.5, linewidth=0.8)
+    panel.legend(frameon=False, fontsize=8, ncols=3, loc="upper left")
+    panel.set(
+        xlabel="day (epochs of 28 days)",
+        ylabel="riders",
+        ylim=(-20, 180),
+        title="A station that is new on day 33 opens as soon as enough riders had it",
+    )
+
+
 DRAWN: tuple[Callable[[Axes], None], ...] = (
     backward_smoothing,
     blocks,
@@ -285,6 +310,7 @@ DRAWN: tuple[Callable[[Axes], None], ...] = (
     clipped_decay,
     clipped_histogram,
     discover,
+    discover_early,
     tops,
 )
 

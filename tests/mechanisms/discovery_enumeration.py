@@ -125,7 +125,7 @@ def exact_delta(
     policy = mechanism.policy
     epsilon = float(policy.epsilon) * (1.0 if counts else float(mechanism.share))
     sides = [each if isinstance(each, Side) else Side(mechanism, each) for each in (one, other)]
-    sigma = mechanism.selection.sigma
+    sigma = mechanism.sigma
     lost = 0.0  # what the other stream cannot release
     standing: dict[tuple[Open, float], float] = {
         ((), 0.0): 1.0

@@ -20,6 +20,7 @@ from tidegate.mechanisms.discovery import discover
 from tidegate.mechanisms.discovery.calibration import Selection, calibrate
 from tidegate.mechanisms.discovery.discover import Candidates, Discover
 from tidegate.mechanisms.discovery.occurrences import CATEGORY, UNIT, Step
+from tidegate.mechanisms.discovery.weighted import WeightedTests
 from tidegate.policy import Event, User, WEvent
 from tidegate.structures.clipped_values import ClippedValues
 
@@ -120,6 +121,83 @@ def test_tests_lose_what_they_may(name: str) -> None:
     found = largest(CONFIGURATIONS[name], counts=False)
     assert max(found.values()) <= SURE, found
     assert max(found.values()) > 0.1, found
+
+
+class Coarse(Discover):
+    """Weights in halves and quarters, so that sums of them can be enumerated."""
+
+    places = 2
+
+
+WEIGHTED = {
+    "w-event": Coarse(w_event("6", "1/10"), columns=8, categories=2, weighted=True),
+    "event": Coarse(Event(epsilon="8", delta="1/100"), columns=8, categories=3, epoch=2, weighted=True),
+}
+
+
+def changed_weights(mechanism: Discover) -> dict[str, tuple[Stream, Stream]]:
+    """Neighbours of epochs of two steps, where a unit has categories outside of the window as well."""
+    limit = mechanism.selection.threshold
+    many, few = others(limit + 4, "a", "b"), others(limit - 1, "x", "y")
+
+    def streams(one: str, other: str, base: list[Any]) -> tuple[Stream, Stream]:
+        made = [
+            [[*([] if at else base), *([] if own == "." else [(U, own)])] for at, own in enumerate(each)]
+            for each in (one, other)
+        ]
+        return made[0], made[1]
+
+    return {
+        "its weight elsewhere changes": streams("ab", "a.", many),
+        "it is elsewhere instead": streams(".a", ".b", many),
+        "it tips over what it has elsewhere": streams("xa", "x.", few),
+        "alone beside another": streams("xp", "x.", many),
+        "alone twice": streams("pq", "p.", many),
+        "let in": streams(".p", "..", many),
+    }
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_weighted_tests_lose_what_they_may(name: str) -> None:
+    """Weights change outside of the window: that is part of what is allowed."""
+    mechanism = WEIGHTED[name]
+    allowed = float(mechanism.policy.delta) * float(mechanism.share)
+    found = {
+        case: max(exact_delta(mechanism, *each) for each in (pair, pair[::-1])) / allowed
+        for case, pair in changed_weights(mechanism).items()
+    }
+    assert 0.001 < max(found.values()) <= SURE, found
+
+
+class WeightsOfTheWindowAlone(Coarse):
+    """As if what a unit has outside of the window kept its weight, and nothing were let in."""
+
+    @cached_property
+    def weighted_tests(self) -> WeightedTests:
+        """A wrong one."""
+        right = super().weighted_tests
+        return right._replace(sigma=right.sigma / 2**0.5)
+
+
+def test_weights_that_stay_outside_of_the_window_are_found() -> None:
+    """It loses more than it claims."""
+    mechanism = WeightsOfTheWindowAlone(
+        Event(epsilon="8", delta="1/100"), columns=8, categories=3, epoch=2, weighted=True
+    )
+    worst = max(exact_delta(mechanism, *pair) for pair in changed_weights(mechanism).values())
+    assert worst > 0.005 * 1.001, worst
+
+
+def test_weights_of_units() -> None:
+    """1/√j of a unit with j categories, among the first k."""
+    mechanism = Discover(w_event("6", "1/10"), columns=8, categories=4, weighted=True, epoch=1)
+    rows = [("one", "a"), *(("four", name) for name in "abcde")]
+    step = mechanism.collector().step(rows)
+    found = mechanism.tested(mechanism.pairs(step, 1, 1), ["z"])
+    assert found.names.to_list() == [*"abcd", "z"]
+    assert (found.units / 2**20).tolist() == [1.5, 0.5, 0.5, 0.5, 0.0]
+    plain = Discover(w_event("6", "1/10"), columns=8, categories=4)
+    assert mechanism.units_needed() < plain.units_needed()
 
 
 def of_values(**named: Any) -> dict[str, Any]:

@@ -146,9 +146,7 @@ def spent(folder: Path, aggregate: str) -> Queries:
 
 
 @pytest.mark.parametrize("aggregate", ["sum", "mean"])
-def test_sums_and_means_by_category(
-    aggregate: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sums_and_means_by_category(aggregate: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of clipped values, in files, in the report and after a restart as in Python."""
     monkeypatch.setattr(blocks, "BLOCK_STEPS", 3)
     stream = spent(tmp_path, aggregate)
@@ -167,7 +165,9 @@ def test_sums_and_means_by_category(
         own = {row["column"]: float(row["value"]) for row in found if row["step"] == str(step)}
         said = expected[step - 1]
         told = said.sums if aggregate == "sum" else said.means
-        told |= {f"count of {name}": many for name, many in said.counts.items()} if aggregate == "mean" else {}
+        told |= (
+            {f"count of {name}": many for name, many in said.counts.items()} if aggregate == "mean" else {}
+        )
         assert own.keys() == told.keys()
         assert own == pytest.approx(told, abs=0.5)  # digits that noise has made meaningless are left out
     at_20 = {row["column"]: float(row["value"]) for row in found if row["step"] == "20"}

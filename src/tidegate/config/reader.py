@@ -73,6 +73,7 @@ _OF_DISCOVERY = (
     "length",
     "early",
     "released_by",
+    "weighted",
 )  # keys of [mechanism] for Discover
 _GIVEN_BY_OTHERS = {"policy", "columns", "grid", "rounding"}  # a mechanism gets these from the other sections
 # names of parameters that are spelt differently in the file

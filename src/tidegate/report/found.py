@@ -96,8 +96,11 @@ def true_answers(config: Config, listed: Config, numbers: Values, last: int) -> 
     names = listed.query.columns.labels
     place = {name: at for at, name in enumerate(names[:-1])}
     found = np.where(np.isnan(numbers), np.nan, 0.0)
-    added, own = found[:, : len(names)], ["unit", "category"]  # of means the deviations from the middle, and then
-    counts = found[:, len(names) :]  # how many records they are of, in the units of the log
+    own = ["unit", "category"]
+    added, counts = (
+        found[:, : len(names)],
+        found[:, len(names) :],
+    )  # of means deviations from the middle, and weights
     if mechanism.adds_values:
         own.append("value")
     intake = config.open(None, follow=False)

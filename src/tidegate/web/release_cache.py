@@ -128,7 +128,9 @@ class ReleaseCache:
         self.labels = config.query.answer_labels
         self.alarms = alarms or Alarms()
         self._past = past
-        self.columns = config.query.parts if config.query.discovers else len(self.labels)  # that have values now
+        self.columns = (
+            config.query.parts if config.query.discovers else len(self.labels)
+        )  # that have values now
         self._lock = threading.Lock()
         self._tail: deque[Chunk] = deque()
         self._cells = 0

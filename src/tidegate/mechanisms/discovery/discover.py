@@ -36,6 +36,7 @@ from tidegate.mechanisms.discovery.occurrences import (
     Step,
     together,
 )
+from tidegate.mechanisms.discovery.weighted import WeightedTests, calibrate_weighted
 from tidegate.mechanisms.mechanism import Mechanism
 from tidegate.mechanisms.plain.uniform import Uniform
 from tidegate.noise import gaussian
@@ -77,7 +78,7 @@ class Candidates(NamedTuple):
     """The categories that a selection tests, in the order of their names."""
 
     names: pl.Series
-    units: Integers  # how many units each of them has in the epoch
+    units: Integers  # how many units each of them has in the epoch; with weights in parts of one
     open: npt.NDArray[np.bool_]  # whether it has a column
 
 
@@ -114,6 +115,9 @@ class Discover(Mechanism):
         For sums and means: the bounds (low, high) of one value, on the grid. Values are rounded to the grid.
     sum_share
         For means: the part of the counts' budget that sums have.
+    weighted
+        Whether a unit with j ≤ k categories in an epoch counts 1/√j in each, where it counts 1: then a larger k needs
+        hardly more noise, and units with few categories count more. Not with `early`.
     released_by
         "Uniform", or "Tide" where categories have few records per step: one schedule of measurements for all columns,
         and a model in between (:class:`Tide` with Laplace noise). Its measurements use no δ.
@@ -166,6 +170,7 @@ class Discover(Mechanism):
     aggregate: str = "count"
     clip: tuple[ExactLike, ExactLike] | None = None
     sum_share: ExactLike = "1/2"
+    weighted: bool = False
     released_by: str = "Uniform"
     early: bool = False
 
@@ -174,13 +179,15 @@ class Discover(Mechanism):
     reads_columns: ClassVar[bool] = False
     statistic: ClassVar[str] = "categories"
     keeps_raw_values: ClassVar[bool] = False
-    places: ClassVar[int] = PLACES  # binary places of early measurements
+    places: ClassVar[int] = PLACES  # binary places of early and of weighted measurements
 
     def validate(self) -> None:
         """Check the parameters, and that noise and threshold exist."""
         put, policy = object.__setattr__, self.policy
         whole("columns", self.columns, most=MOST_COLUMNS)
-        one_of("aggregate", self.aggregate, ("count", "distinct", "sum", "mean"), "add up what categories hold")
+        one_of(
+            "aggregate", self.aggregate, ("count", "distinct", "sum", "mean"), "add up what categories hold"
+        )
         if self.rounding != "refuse" or self.clamp is not None or (self.grid != 1 and not self.adds_values):
             raise InvalidParameter(
                 "grid", "given", "absent where records are counted", "drop grid, rounding and clamp"
@@ -210,8 +217,16 @@ class Discover(Mechanism):
                 f"given for {type(policy).__name__}",
                 "write after how many steps categories are tested",
             )
-        if not isinstance(self.early, bool):
-            raise InvalidParameter("early", self.early, "True or False", "choose one of them")
+        for option in ("early", "weighted"):
+            if not isinstance(getattr(self, option), bool):
+                raise InvalidParameter(option, getattr(self, option), "True or False", "choose one of them")
+        if self.early and self.weighted:
+            raise InvalidParameter(
+                "weighted",
+                True,
+                "absent with early, as later categories would change weights",
+                "drop one of them",
+            )
         put(self, "epoch", whole("epoch", epoch, most=LONGEST if self.early else 2**27))
         put(self, "categories", whole("categories", self.categories, most=2**10))
         put(self, "length", whole("length", self.length, most=LONGEST_NAME))
@@ -298,6 +313,8 @@ class Discover(Mechanism):
         """Noise and threshold of the test at the end of an epoch."""
         if self.early:
             return Selection(float(self.tests.deviations[-1]), self.tests.thresholds[-1])
+        if self.weighted:
+            return Selection(self.weighted_tests.sigma / self._one, self.weighted_tests.threshold)
         budget: Any = self._part(Fraction(self.share)).budget
         return calibrate(budget.epsilon, budget.delta, self.categories, self.epochs_met)
 
@@ -309,10 +326,28 @@ class Discover(Mechanism):
         changes = sides * self.categories * self.epochs_met
         return calibrate_early(budget.epsilon, budget.delta, changes, self.steps_per_epoch, self.places)
 
+    @cached_property
+    def weighted_tests(self) -> WeightedTests:
+        """Noise, threshold and weights of weighted tests."""
+        budget: Any = self._part(Fraction(self.share)).budget
+        return calibrate_weighted(budget.epsilon, budget.delta, self.categories, self.epochs_met, self.places)
+
+    @property
+    def _one(self) -> int:
+        """What a unit counts that has one category alone: more than 1 where there are parts of it."""
+        return 1 << self.places if self.weighted else 1
+
+    @property
+    def sigma(self) -> float:
+        """σ of the noise of tests at the ends of epochs, as `Candidates.units` counts."""
+        return self.weighted_tests.sigma if self.weighted else self.selection.sigma
+
     @property
     def lone(self) -> float:
         """An upper bound on the chance with which a category opens in an epoch that one unit alone has."""
-        return self.tests.lone if self.early else self.selection.chance(1)
+        if self.early or self.weighted:
+            return self.tests.lone if self.early else self.weighted_tests.lone
+        return self.selection.chance(1)
 
     @property
     def _one_sided(self) -> bool:
@@ -412,6 +447,8 @@ class Discover(Mechanism):
 
     def units_needed(self, probability: float = 0.5) -> int:
         """The least number of units in an epoch with which a category opens with at least this probability.
+
+        With weights: of units that have no other category; √j times as many of units with j categories.
 
         Examples
         --------
@@ -536,14 +573,13 @@ class Discover(Mechanism):
         """Test the categories of an epoch that ends with this step."""
         pairs = self.pairs(step, int(state.numbers[FIRST]), number)
         tested = self.tested(pairs, [name for name in as_names(state.names) if name])
-        drawn = gaussian(source, STREAM, number, self.selection.sigma, (len(tested.units),))
+        drawn = gaussian(source, STREAM, number, self.sigma, (len(tested.units),))
         noisy = tested.units + drawn
         passed = np.flatnonzero(self.passes(tested, noisy))
         # by released numbers; the order of names decides between equal ones
         best = passed[np.argsort(-noisy[passed], kind="stable")[: self.columns]]
-        self._open(
-            state, dict(zip(tested.names.gather(best).to_list(), noisy[best].tolist(), strict=True)), number
-        )
+        shown = np.rint(noisy[best] / self._one).astype(np.int64).tolist()
+        self._open(state, dict(zip(tested.names.gather(best).to_list(), shown, strict=True)), number)
 
     def pairs(self, step: Step, first: int, number: int) -> pl.DataFrame:
         """Units and the names of their categories in an epoch: the first k of each unit, once each."""
@@ -564,6 +600,13 @@ class Discover(Mechanism):
     def tested(self, pairs: pl.DataFrame, open_names: list[str]) -> Candidates:
         """All categories that somebody has in the epoch, and all that are open, whether somebody has them or not."""
         counted = pairs.group_by(CATEGORY).len()
+        if self.weighted:  # by how many units with so many categories each has
+            weight = {"of": range(1, self.categories + 1), "weight": self.weighted_tests.weights}
+            cells = pairs.group_by(CATEGORY, pl.len().over(UNIT).cast(pl.Int64).alias("of")).len()
+            cells = cells.join(pl.DataFrame(weight, schema={"of": pl.Int64, "weight": pl.Int64}), on="of")
+            counted = cells.group_by(CATEGORY).agg(
+                (pl.col("len").cast(pl.Int64) * pl.col("weight")).sum().alias("len")
+            )
         missing = pl.DataFrame({CATEGORY: open_names}, schema={CATEGORY: pl.String}).join(
             counted, on=CATEGORY, how="anti"
         )
@@ -576,7 +619,7 @@ class Discover(Mechanism):
 
     def passes(self, tested: Candidates, noisy: Integers) -> npt.NDArray[np.bool_]:
         """Which categories are open from now on: by noisy numbers and public thresholds alone."""
-        return np.asarray(noisy >= np.where(tested.open, self.staying, self.selection.threshold))
+        return np.asarray(noisy >= self._one * np.where(tested.open, self.staying, self.selection.threshold))
 
     # early tests -------------------------------------------------------------------------------------------------
 
@@ -647,8 +690,9 @@ class Discover(Mechanism):
             del described["sum_share"]
         if self.aggregate == "distinct":
             described["distinct"] = True
-        if not self.early:
-            del described["early"]
+        for option in ("early", "weighted"):
+            if not described[option]:
+                del described[option]
         if self.released_by == "Uniform":
             del described["released_by"]
         return described
@@ -679,15 +723,23 @@ class Discover(Mechanism):
             cls(Event(**small), columns=2, epoch=2, share="1/3", stay=1),
             cls(User(horizon=600, **small), columns=3, epoch=200, share="2/3"),
             cls(WEvent(window=4, **small), columns=3, categories=2, early=True),
-            cls(WEvent(window=4, max_change=18, **small), columns=2, aggregate="sum", clip=(-3, 9), grid="1/2"),
+            cls(
+                WEvent(window=4, max_change=18, **small),
+                columns=2,
+                aggregate="sum",
+                clip=(-3, 9),
+                grid="1/2",
+                released_by="Tide",
+            ),
             cls(
                 WEvent(window=4, max_change=12, **small),
                 columns=2,
+                categories=2,
                 aggregate="mean",
                 clip=(0, 8),
                 sum_share="1/3",
+                weighted=True,
             ),
-            cls(WEvent(window=4, **small), columns=3, released_by="Tide"),
         ]
 
 

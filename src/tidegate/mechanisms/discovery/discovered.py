@@ -107,7 +107,9 @@ class DiscoveredReleases(Releases):
         for name in Releases.__slots__:
             setattr(found, name, getattr(releases, name))
         found._names, found.opened, found.units_counted, found._reading = names, opened, units, reading
-        if releases.readings is None:  # of a free column it is noise around nothing; a model goes on with its own
+        if (
+            releases.readings is None
+        ):  # of a free column it is noise around nothing; a model goes on with its own
             found.values, free = releases.values.copy(), np.pad(opened == 0, ((0, 0), (0, 1)))
             found.values[np.tile(free, found.values.shape[1] // free.shape[1])] = np.nan
         return found

@@ -172,12 +172,13 @@ def _added_up(read: pl.DataFrame, values: ClippedValues | None) -> pl.DataFrame:
 
 def _value(value: Any) -> float | None:
     """A value as a number; None for what is none."""
+    known: Any = value
     if isinstance(value, bool) or not isinstance(value, numbers.Real | Decimal):
         return None
     try:
-        found = float(value)
+        found = float(known)
     except OverflowError:  # a whole number beyond every clip
-        return math.inf if math.floor(value) > 0 else -math.inf
+        return math.inf if known > 0 else -math.inf
     except Exception:  # it is no number after all
         return None
     return None if math.isnan(found) else found
