@@ -12,6 +12,8 @@ from tests.mechanisms.discovery_enumeration import Side
 import tidegate as tg
 from tidegate.composition.gaussian import gaussian_delta, tail
 from tidegate.core.log import MemoryLog
+from tidegate.core.sqlite_log import SQLiteLog
+from tidegate.core.verify import verify
 from tidegate.errors import InvalidInput, InvalidParameter
 from tidegate.mechanisms.discovery import discover
 from tidegate.mechanisms.discovery.calibration import Selection, calibrate, loss
@@ -329,6 +331,34 @@ def test_tide_releases_what_is_open():
     assert Discover(wide, released_by="Tide").expected_error() is None
     with pytest.raises(InvalidParameter, match="released_by"):
         Discover(wide, released_by="PeGaSus")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"aggregate": "sum", "clip": (-3, 9), "grid": "1/2", "released_by": "Tide"},
+        {"aggregate": "mean", "clip": (0, 12), "categories": 2, "weighted": True},
+    ],
+)
+def test_pieces_and_restarts_release_the_same(options, tmp_path):
+    """Of sums with Tide and of weighted means; a log has what it needs, and its charges are verified."""
+    policy = tg.WEvent(epsilon="8", delta="1/100", window=4, max_change=18 if "grid" in options else 12)
+    mechanism = Discover(policy, columns=2, **options)
+    days = [[(*pair, at % 13) for at, pair in enumerate(people(70, "park", "pond"))] for _ in range(10)]
+    with fixed_entropy("pieces"):
+        whole, parts = pushed(mechanism, days), []
+        for begin in (0, 3, 8):
+            with tg.open(mechanism, tmp_path / "log") as session:
+                collector = mechanism.collector(after=session.step)
+                for again in range(collector.needed_from, session.step + 1):
+                    collector.add(again, days[again - 1])
+                steps = [collector.step(pairs) for pairs in days[begin : {0: 3, 3: 8, 8: 10}[begin]]]
+                parts.append(session.push_batch(steps).values)
+    np.testing.assert_array_equal(np.concatenate(parts), whole.values)
+    assert set(whole.categories(9)) == {"park", "pond"}
+    log = SQLiteLog(tmp_path / "log")
+    assert verify(log.rows()).ok
+    log.close()
 
 
 def test_sums_and_means_by_category():

@@ -723,23 +723,6 @@ class Discover(Mechanism):
             cls(Event(**small), columns=2, epoch=2, share="1/3", stay=1),
             cls(User(horizon=600, **small), columns=3, epoch=200, share="2/3"),
             cls(WEvent(window=4, **small), columns=3, categories=2, early=True),
-            cls(
-                WEvent(window=4, max_change=18, **small),
-                columns=2,
-                aggregate="sum",
-                clip=(-3, 9),
-                grid="1/2",
-                released_by="Tide",
-            ),
-            cls(
-                WEvent(window=4, max_change=12, **small),
-                columns=2,
-                categories=2,
-                aggregate="mean",
-                clip=(0, 8),
-                sum_share="1/3",
-                weighted=True,
-            ),
         ]
 
 
