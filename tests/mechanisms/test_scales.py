@@ -964,7 +964,15 @@ def test_a_sensitivity_that_forgets_replacement_is_found_out(name, monkeypatch):
             judged(m)
 
 
-CHANGED_IN = {"__post_init__", "validate", "_validate_groups", "_validate_rank", "_check_fill", "check"}
+CHANGED_IN = {
+    "__post_init__",
+    "validate",
+    "_validate_clip",
+    "_validate_groups",
+    "_validate_rank",
+    "_check_fill",
+    "check",
+}
 
 
 def test_nothing_that_enters_a_scale_changes_after_validation():
