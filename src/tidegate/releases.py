@@ -592,6 +592,11 @@ class Releases(_Published):
         release.time = None if self.times is None else self.times[at]
         return release
 
+    @property
+    def modelled(self) -> Values:
+        """The values that a model goes on with, also where a release says nothing."""
+        return self.values
+
     def ending_at(self, step: int) -> Releases | None:
         """Of revised values, the part that became known at a step; None where there is none."""
         if self.ends is None:

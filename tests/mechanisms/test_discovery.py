@@ -333,6 +333,23 @@ def test_tide_releases_what_is_open():
         Discover(wide, released_by="PeGaSus")
 
 
+def test_nothing_is_said_of_a_category_before_it_was_measured_as_one():
+    """A model in between knows the column of before: neither the category nor the rest has a number or a range."""
+    mechanism = Discover(tg.WEvent(epsilon="2", delta="1e-4", window=24), columns=2, released_by="Tide")
+    stream = [people(100, "park", name=str(at)) for at in range(48)]
+    with fixed_entropy(3):
+        releases = pushed(mechanism, stream)
+    column = releases.categories(47).index("park")
+    open_now = releases.opened[:, column] > 0
+    known = open_now & (releases.source >= releases.opened[:, column])
+    assert open_now.sum() > known.sum() > 0
+    for values in (releases.values, *releases.interval(0.9)):
+        assert (np.isfinite(values[:, column]) == known).all()
+        assert np.isnan(values[open_now & ~known, -1]).all()
+        second = known & (releases.source >= 24)
+        assert np.isfinite(values[second][:-1, -1]).all()  # the last step ends the next epoch
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -142,7 +142,7 @@ class Modelled(Learning):
         assert releases.readings is not None
         follow_model(
             state,
-            releases.values,
+            releases.modelled,
             releases.readings,
             releases.fresh,
             self._claimed(releases),
@@ -190,7 +190,7 @@ class Modelled(Learning):
     def _known(self, state: State, releases: Releases) -> tuple[Values, Values, Values, Values]:
         """The state after each step, and what `_parts` says of it; infinite before anything was measured."""
         trace, fresh = self._trace(state, releases), releases.fresh[:, np.newaxis]
-        found, scatter, bias = self._parts(trace, releases.values, self._claimed(releases), fresh)
+        found, scatter, bias = self._parts(trace, releases.modelled, self._claimed(releases), fresh)
         known = np.isfinite(np.asarray(releases.deviation))
         return trace, np.where(known, found, np.inf), scatter, bias
 

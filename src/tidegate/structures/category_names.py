@@ -5,24 +5,27 @@ from __future__ import annotations
 import polars as pl
 
 OTHER = "other"  # what is counted in no column of its own; no category is called so
+COUNTS = "count of "  # how the columns of counts beside means are called
 
 
 def named(categories: pl.Series, length: int) -> pl.Series:
     r"""Names of categories by public rules: no control characters, one form of each letter, at most `length` bytes.
 
-    What is left without a name, or with that of the rest, is null.
+    What is left without a name, or with that of the rest, is null; so is what begins as the counts beside means do.
 
     Examples
     --------
     >>> named(pl.Series(["  Café  ", "Cafe\u0301", "other", " "]), 5).to_list()
     ['Café', 'Café', None, None]
+    >>> named(pl.Series(["count of other"]), 20).to_list()
+    [None]
     """
     plain = categories.str.replace_all(r"\p{C}", "").str.normalize("NFKC").str.strip_chars()
     long = plain.str.len_bytes() > length
     if long.any():
         cut = plain.filter(long).map_elements(lambda name: _cut(name, length), return_dtype=pl.String)
         plain = plain.scatter(long.arg_true(), cut)
-    unnamed = plain.is_null() | (plain == "") | (plain == OTHER)
+    unnamed = plain.is_null() | (plain == "") | (plain == OTHER) | plain.str.starts_with(COUNTS)
     return plain.set(unnamed, None) if unnamed.any() else plain
 
 

@@ -705,7 +705,17 @@ class Discover(Mechanism):
             spent = of_counts[0] * self._units_of_count
             nothing = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)  # is revised
             releases = self.counts.attach(releases, (spent, *of_counts[1:]), nothing)  # type: ignore[attr-defined]
-        return DiscoveredReleases.of_releases(releases, names, opened, units, self.values)
+        changed = self._last_change(releases.steps, opened)
+        return DiscoveredReleases.of_releases(releases, names, opened, units, changed, self.values)
+
+    def _last_change(self, steps: Integers, opened: Integers) -> Integers:
+        """The last step, up to each of some, at which categories may have opened or closed; 0 where there is none."""
+        ends: Integers = steps // self.steps_per_epoch * self.steps_per_epoch
+        if not self.early:
+            return ends
+        begun = (steps - 1) // self.steps_per_epoch * self.steps_per_epoch + 1
+        found: Integers = np.maximum(np.where(begun > 1, begun, 0), opened.max(axis=1, initial=0))
+        return found
 
     @classmethod
     def examples(cls) -> list[Mechanism]:

@@ -87,9 +87,10 @@ class DiscoveredReleases(Releases):
         Steps × columns.
     """
 
-    __slots__ = ("_names", "_reading", "opened", "units_counted")
+    __slots__ = ("_modelled", "_names", "_reading", "opened", "units_counted")
     opened: Integers
     units_counted: Values
+    _modelled: Values
     _names: Names
     _reading: ClippedValues | None
 
@@ -100,19 +101,28 @@ class DiscoveredReleases(Releases):
         names: Names,
         opened: Integers,
         units: Values,
+        changed: Integers,
         reading: ClippedValues | None = None,
     ) -> Self:
-        """Releases with what the mechanism has released besides; `reading`: how values were added up."""
+        """Releases with what the mechanism has released besides; `reading`: how values were added up.
+
+        A value that follows from an older measurement than its category is not known, and neither is `other` after
+        `changed`, the step at which categories may have opened or closed last.
+        """
         found = cls.__new__(cls)
         for name in Releases.__slots__:
             setattr(found, name, getattr(releases, name))
         found._names, found.opened, found.units_counted, found._reading = names, opened, units, reading
-        if (
-            releases.readings is None
-        ):  # of a free column it is noise around nothing; a model goes on with its own
-            found.values, free = releases.values.copy(), np.pad(opened == 0, ((0, 0), (0, 1)))
-            found.values[np.tile(free, found.values.shape[1] // free.shape[1])] = np.nan
+        source = releases.source[:, np.newaxis]
+        unknown = np.hstack([(opened == 0) | (source < opened), source < changed[:, np.newaxis]])
+        found._modelled, found.values = releases.values, releases.values.copy()
+        found.values[np.tile(unknown, found.values.shape[1] // unknown.shape[1])] = np.nan
         return found
+
+    @property
+    def modelled(self) -> Values:
+        """Also of columns that are free, or not measured yet."""
+        return self._modelled
 
     @property
     def found(self) -> tuple[Names, Integers, Values]:
