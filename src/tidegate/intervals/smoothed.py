@@ -133,7 +133,7 @@ class Smoothed(Learning):
         slow = np.clip(slow - lasting, 0.0, flattened - lasting)
         kept = np.equal(releases.status, Status.APPROXIMATED)[:, np.newaxis] | (sizes < 1)
         carry = np.sqrt(np.maximum(sizes - 1, 0.0) / np.maximum(sizes, 1.0))
-        own = np.where(sizes > 1, flattened - slow - lasting, 0.0)
+        own = np.where(sizes > 1, np.maximum(flattened - slow - lasting, 0.0), 0.0)
         shared = left + np.where(sizes > 1, slow, 0.0)
         return Errors(own, np.where(kept, np.inf, shared), carry, lasting)
 
