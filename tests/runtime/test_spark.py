@@ -447,6 +447,9 @@ def test_the_same_releases_as_from_a_file(spark: Any, tmp_path: Path) -> None:
             elif name == "finite":
                 release(queries, spark.read.schema("time double, unit string, place string").json(str(inbox)))
             else:
+                offsets = folder / "checkpoint" / "offsets"
+                offsets.mkdir(parents=True)
+                (offsets / ".0.left.tmp").write_text("v1\n")  # as if a driver had been killed while it wrote
                 follow(
                     queries,
                     stream_of(spark, inbox),

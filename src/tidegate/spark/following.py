@@ -33,6 +33,7 @@ from tidegate.spark.reading import Reading, reading_of, selected
 from tidegate.spark.spool import Files, Spool
 from tidegate.spark.vectors import blocks, collected
 
+EMPTY_AT_FIRST = "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart"
 LIMITS = ("maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger", "minoffsetspertrigger")
 SPOOLED = "part int, step bigint, unit {unit}, time bigint, column int, value bigint, n bigint"
 
@@ -242,15 +243,34 @@ def _work(follower: Follower, desk: _Desk, query: Any, stopped: threading.Event)
 
 
 @contextmanager
+def _after_any_kill(session: Any) -> Iterator[None]:
+    """Let a query start where a driver was killed while it wrote its first offsets.
+
+    Spark refuses a checkpoint without offsets in which any file is left, also a temporary one. Which batches were taken
+    is in the log and in the spool, and which checkpoint they are of.
+    """
+    before = session.conf.get(EMPTY_AT_FIRST, None)
+    session.conf.set(EMPTY_AT_FIRST, "false")
+    try:
+        yield
+    finally:
+        if before is None:
+            session.conf.unset(EMPTY_AT_FIRST)
+        else:
+            session.conf.set(EMPTY_AT_FIRST, before)
+
+
+@contextmanager
 def _running(events: DataFrame, desk: _Desk, checkpoint: str, every: str) -> Iterator[Any]:
     writer = events.writeStream.foreachBatch(desk.hand_over).option("checkpointLocation", checkpoint)
-    query = writer.trigger(processingTime=every).start()
-    try:
-        yield query
-    finally:
-        desk.close()
-        with suppress(StreamingQueryException):  # why it has been stopped the caller knows
-            query.stop()
+    with _after_any_kill(events.sparkSession):
+        query = writer.trigger(processingTime=every).start()
+        try:
+            yield query
+        finally:
+            desk.close()
+            with suppress(StreamingQueryException):  # why it has been stopped the caller knows
+                query.stop()
 
 
 def _ticking(reading: Reading, events: DataFrame) -> DataFrame:
