@@ -171,6 +171,7 @@ def parameters_of(searched: Floats, prior: Prior) -> Floats:
     result = np.empty(k.PARAMETERS)
     write_parameters(searched, result)
     result[k.LEVEL_MEAN], result[k.LEVEL_PRIOR], result[k.UNSEEN] = prior.mean, prior.variance, prior.unseen
+    result[k.SQUARED_LOAD] = 0.0
     return result
 
 

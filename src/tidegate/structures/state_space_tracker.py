@@ -35,6 +35,8 @@ LONGEST_HISTORY = 768  # if they are more, up to this
 HISTORY_CELLS = 1 << 20
 ALL_COLUMNS = 1 << 14  # up to so many columns the history has all of them
 SAMPLED = 256  # beyond, so many
+UNLIKE = 0.3  # the variance of levels in a class, in squared means, where little is known of it
+LEAST_SPREAD = 0.02  # and at least
 FITTED = 8  # columns of a class that the likelihood looks at
 RATIO = 4.0  # sizes of a class differ by no more
 DISTINCT = 6.0  # noise deviations that a column's mean must have to stand out: Laplace tails are long
@@ -68,22 +70,28 @@ class Tracker:
         How many steps are kept for smoothing.
     laplace
         Whether the noise is Laplace, which tells more than Gaussian noise of the same variance.
+    shares
+        Whether many columns have something in common, which is followed as one more column, and a class by itself.
     """
 
-    def __init__(self, structure: Structure, columns: int, keep: int = 0, laplace: bool = True) -> None:
+    def __init__(
+        self, structure: Structure, columns: int, keep: int = 0, laplace: bool = True, shares: bool = False
+    ) -> None:
         self.structure, self.columns, self.keep = structure, columns, keep
+        self.shares = shares and SINGLE < columns <= ALL_COLUMNS
         self.laplace = laplace and columns <= ALL_COLUMNS  # beyond, speed matters more
-        self.classes = columns if columns <= SINGLE else CLASSES
+        self.classes = classes_of(columns, self.shares)
+        self.followed = followed = columns + self.shares  # columns, and what they have in common
         states, classes, harmonics = structure.states, self.classes, len(structure.frequency)
         wide = columns > ALL_COLUMNS
         sampled = SAMPLED if wide else columns
         wanted = min(max(HISTORY, round(2 * max(structure.periods, default=0))), LONGEST_HISTORY)
         rows = min(wanted, max(64, HISTORY_CELLS // sampled))
         self.memory: State = {
-            "state": at_a_line(columns, states),
+            "state": at_a_line(followed, states),
             "covariance": at_a_line(classes, states, states),
             "parameters": np.zeros((classes, k.PARAMETERS)),
-            "kind": np.arange(columns) if columns <= SINGLE else np.zeros(columns, dtype=np.int64),
+            "kind": np.arange(columns) if columns <= SINGLE else np.zeros(followed, dtype=np.int64),
             "phase": at_a_line(2 * harmonics),
             "clock": np.zeros(t.CLOCK, dtype=np.int64),
             "health": np.ones(t.HEALTH),
@@ -94,12 +102,16 @@ class Tracker:
             "kept_spread": np.zeros((keep, classes, states)),
             "kept_variance": np.zeros((keep, classes)),
             "kept_total": np.zeros((keep, classes)),
-            "kept_innovation": np.zeros((keep, columns)),
-            "kept_value": np.zeros((keep, columns)),
+            "kept_innovation": np.zeros((keep, followed)),
+            "kept_value": np.zeros((keep, followed)),
             "settled": np.zeros((keep // 2, classes)),
             "searched": np.zeros((classes, SEARCHED)),
             "excess": np.zeros((classes, t.EXCESS)),
+            "load": np.ones(columns if self.shares else 0),
         }
+        if self.shares:
+            self.memory["kind"][columns] = classes - 1
+            self.memory["health"][[t.USUAL, t.LOADS]] = 0.0, columns
         self.memory["clock"][t.NEXT_FIT] = 1
         self.memory["clock"][t.LAPLACE] = self.laplace
         # before anything is known the first measurement is taken as it is
@@ -114,8 +126,8 @@ class Tracker:
             variance=np.zeros(classes),
             total=np.zeros(classes),
             made=at_a_line(classes, states),
-            values=np.zeros(columns),
-            before=np.zeros(columns),
+            values=np.zeros(followed),
+            before=np.zeros(followed),
             claimed=np.zeros(classes),
         )
         self.season = t.Season(structure.once, structure.weight)
@@ -153,12 +165,16 @@ class Tracker:
         known = int(steps[-1] - steps[0] >= KNOWN * max(self.structure.periods, default=0.0))
         single = self.columns <= SINGLE
         known_as, noise = noise, np.abs(noise)
+        raw = values
+        if self.shares:
+            values = values - self._refit_common(steps, values, noise)
         sizes = [self._size(values, known_as, [c]) for c in range(self.columns)] if single else []
         priors = _priors(values, noise, sizes) if single else self._classify(values, noise)
         hidden = memory["parameters"][:, k.UNSEEN] > 0
         kind_of = memory["kind"][sampled]
         fitted = np.zeros(self.classes, dtype=np.bool_)
-        for c in range(self.classes):
+        fitted[self.classes - 1] = self.shares
+        for c in range(self.classes - self.shares):
             members = np.flatnonzero(kind_of == c)
             if len(members):
                 some = members[:: -(-len(members) // FITTED)]
@@ -166,34 +182,77 @@ class Tracker:
                 begun = count > 1 and not hidden[c] and memory["searched"][c].any()
                 start = memory["searched"][c] if begun else None
                 own = np.ascontiguousarray(values[:, some])
-                size = sizes[c] if single else self._size(values, known_as, members)
+                size = sizes[c] if single else self._size(raw, known_as, members)
                 memory["searched"][c] = estimate(
                     self.structure, steps, own, known_as, self.laplace, priors[c], size, start, ROUNDS
                 )
                 fitted[c] = True
             memory["parameters"][c] = parameters_of(memory["searched"][c], priors[c])
+            if self.shares and len(members):
+                memory["parameters"][c, k.SQUARED_LOAD] = np.mean(memory["load"][members] ** 2)
         # a class without columns is like any other, and is not used
         for c in np.flatnonzero(~fitted).tolist():
             memory["parameters"][c] = memory["parameters"][np.flatnonzero(fitted)[0]]
         if (hidden > (memory["parameters"][:, k.UNSEEN] > 0)).any():
             memory["health"][t.MISFIT] = 1.0  # what did not fit was that nothing was expected
         if not clock[t.DROPPED]:
-            self._replay(steps, values, known_as)
+            self._replay(steps, raw, known_as)
         memory["settled"][:] = 0.0
         memory["excess"] *= FORGOTTEN  # it was that of other hyper-parameters
-        step = max(1, count // 2) if count < PLENTY else min((RARER[known] - 1) * count, RARELY)
-        self.size = sizes[0] if self.columns == 1 else size_of(values, known_as, self.laplace)
+        self.size = sizes[0] if self.columns == 1 else size_of(raw, known_as, self.laplace)
+        seen = count - int(clock[t.BLIND])  # measurements that could tell anything
+        step = max(1, seen // 2) if seen < PLENTY else min((RARER[known] - 1) * seen, RARELY)
         if not self.size.visible:  # then there is nothing to search for, and news matters
             step = max(1, count // 16)
+            clock[t.BLIND] = count if self.shares else 0
         clock[t.NEXT_FIT], clock[t.FITTED] = count + step, count
         levels, sure = memory["state"][:, 0], memory["covariance"][memory["kind"], 0, 0]
-        memory["health"][t.SIZE_FITTED] = float(np.mean(levels * levels + sure))
+        squares = levels * levels + sure
+        memory["health"][t.SIZE_FITTED] = float(np.mean(squares[: self.columns]))
+        memory["health"][t.FITTED_TO] = squares[-1]
+
+    def _refit_common(self, steps: Integers, values: Floats, noise: Floats) -> Floats:
+        """What columns have in common: loads, hyper-parameters, and its part of each measurement."""
+        memory, one = self.memory, self.classes - 1
+        load, health, parameters = memory["load"], memory["health"], memory["parameters"][one]
+        begins = not memory["clock"][t.DROPPED]  # else states cannot be filtered again with other loads
+        if begins:
+            load[:] = _loads(values, noise)
+            health[t.LOADS] = load @ load
+        sums, known_as = (
+            np.ascontiguousarray((values @ load)[:, np.newaxis]) / health[t.LOADS],
+            noise / health[t.LOADS],
+        )
+        size = size_of(sums, known_as, False)
+        prior = _priors(sums, known_as, [size])[0]
+        known = len(steps) > 1 and not parameters[k.UNSEEN] > 0 and memory["searched"][one].any()
+        start = memory["searched"][one] if known else None
+        if not known:  # what did not fit was that nothing was expected
+            health[t.SURPRISED] = 1.0
+        memory["searched"][one] = estimate(
+            self.structure, steps, sums, known_as, False, prior, size, start, ROUNDS
+        )
+        parameters[:] = parameters_of(memory["searched"][one], prior)
+        alone = Tracker(self.structure, 1)
+        believed = np.empty_like(sums)
+        replay(
+            (steps, sums, known_as, False), parameters[np.newaxis], alone.memory["kind"], self.season[:], True,
+            alone.memory["covariance"], alone.memory["state"], alone.rings[:],
+            alone.memory["load"], health, believed,
+        )  # fmt: skip
+        if begins:
+            health[t.USUAL] = np.average(believed[:, 0], weights=1.0 / noise)
+        beyond: Floats = (believed - health[t.USUAL]) * load
+        return beyond
 
     def _size(self, values: Floats, noise: Floats, members: Any) -> Size:
         return size_of(values[:, members], noise, self.laplace)
 
     def _replay(self, steps: Integers, values: Floats, noise: Floats) -> None:
         memory = self.memory
+        if self.shares:
+            sums = values @ memory["load"] / memory["health"][t.LOADS]
+            values = np.concatenate([values, sums[:, np.newaxis]], axis=1)
         replay(
             (steps, values, noise, self.laplace),
             memory["parameters"],
@@ -203,6 +262,9 @@ class Tracker:
             memory["covariance"],
             memory["state"],
             self.rings[:],
+            memory["load"],
+            memory["health"],
+            np.empty((0, self.followed)),
         )
 
     def _choose_columns(self) -> None:
@@ -229,10 +291,11 @@ class Tracker:
             sure = float(memory["covariance"][0, 0, 0])
         least = DISTINCT * np.sqrt(max(sure, 1e-300))
         over = np.log(np.maximum(np.abs(levels), 1e-300) / least) / np.log(RATIO)
-        memory["kind"][:] = np.clip(np.floor(over) + 1, 0, self.classes - 1).astype(np.int64)
+        kind = np.clip(np.floor(over) + 1, 0, CLASSES - 1).astype(np.int64)
+        memory["kind"][:columns] = kind
         priors = []
-        for c in range(self.classes):
-            own = levels[memory["kind"] == c]
+        for c in range(CLASSES):
+            own = levels[kind == c]
             if len(own) < FITTED:
                 priors.append(_wide_prior(float(own.mean()) if len(own) else 0.0, noise))
                 continue
@@ -242,8 +305,30 @@ class Tracker:
             # squares of Laplace noise have the variance 5·sure²: what they may explain is not a difference of levels
             spread, unsure = float(own.var()) - sure, sure * float(np.sqrt(5.0 / len(own)))
             believed = max(spread - DOUBTED * unsure, 1e-3 * mean * mean, HIDDEN * sure / len(own))
+            if mean:
+                # columns that can be seen together are hardly alike: what is not known of their spread is that of others
+                usual, chance = UNLIKE * mean * mean, 2 * float(own.var()) ** 2 / len(own) + unsure**2
+                weight = usual**2 / (usual**2 + chance)
+                believed = max(believed, weight * spread + (1 - weight) * usual, LEAST_SPREAD * mean * mean)
             priors.append(Prior(mean, believed, max(0.0, spread + unsure - believed)))
         return priors
+
+
+def classes_of(columns: int, shares: bool) -> int:
+    """How many classes columns have, and what they have in common is one more."""
+    return columns if columns <= SINGLE else CLASSES + shares
+
+
+def _loads(values: Floats, noise: Floats) -> Floats:
+    """How much of what is common each column has: as its level, as far as that is known; 1 in the mean."""
+    weights = 1.0 / noise
+    levels, sure = weights @ values / weights.sum(), 1.0 / float(weights.sum())
+    mean = float(levels.mean())
+    if mean <= EVIDENT * math.sqrt(sure / len(levels)):
+        return np.ones(len(levels))
+    spread = max(0.0, float(levels.var()) - sure)
+    load = np.maximum(0.0, 1.0 + spread / (spread + sure) * (levels / mean - 1.0))
+    return np.asarray(load / load.mean())
 
 
 def _priors(values: Floats, noise: Floats, sizes: list[Size]) -> list[Prior]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
@@ -33,6 +34,7 @@ from tidegate.mechanisms.tide.plan import (
 from tidegate.noise import check_scale, variance_gaussian, variance_laplace
 from tidegate.structures.kernels import tracking as t
 from tidegate.structures.kernels.replaying import phases_of
+from tidegate.structures.kernels.state_space import SQUARED_LOAD
 from tidegate.structures.state_space_tracker import Tracker
 
 if TYPE_CHECKING:
@@ -334,8 +336,8 @@ def _shared_choices(
 def choose(tables: Choices, tracker: Tracker, age: int, present: int, horizon: int, smoothed: bool) -> int:
     """The choice with the least error that the fitted model predicts for the coming steps, after `age` steps."""
     memory, structure = tracker.memory, tracker.structure
-    kinds, counts = np.unique(memory["kind"], return_counts=True)
-    weights = counts / len(memory["kind"])
+    kinds, counts = np.unique(memory["kind"][: tracker.columns], return_counts=True)
+    weights = counts / tracker.columns
     scratch = np.zeros((structure.states, structure.states))
     shares, plain = tables.shares[: tables.rows], tables.plain
     gaps = shares[:, SPAN] / shares[:, MEASUREMENTS]
@@ -360,24 +362,37 @@ def choose(tables: Choices, tracker: Tracker, age: int, present: int, horizon: i
     beyond = tracker.keep if smoothed else int(gaps[-1]) + 1
     ahead = max(horizon + beyond, window if endless.any() else 0)
     coming = phases_of(np.arange(now + 1, now + 1 + ahead), structure.once)
-    models = [(memory["covariance"][c], memory["parameters"][c], coming, structure.weight) for c in kinds]
+    models: list[tuple[Any, Any, Any, Any]] = [
+        (memory["covariance"][c], memory["parameters"][c], coming, structure.weight)
+        for c in [*kinds, tracker.classes - 1]
+    ]
+    loads = np.sqrt(memory["parameters"][kinds, SQUARED_LOAD])
+
+    def of_model(model: tuple[Any, Any, Any, Any], choice: int, noise: float, limit: float) -> float:
+        rule = (tables.shares, choice, noise, horizon)
+        if smoothed:
+            return predicted_smoothed(*model, now, structure.once, *rule, tracker.keep, scratch)
+        return predicted_error(*model, *rule, limit, scratch)
+
+    def of_common(error: Callable[[tuple[Any, Any, Any, Any]], float]) -> float:
+        return error(models[-1]) if tracker.shares else 0.0
 
     def predicted(choice: int, limit: float, more: float = 1.0) -> float:
-        error = 0.0
-        for model, weight in zip(models, weights, strict=True):
-            rule = (tables.shares, choice, more * heard_as[choice], horizon)
-            if smoothed:
-                error += weight * predicted_smoothed(
-                    *model, now, structure.once, *rule, tracker.keep, scratch
-                )
-            else:
-                error += weight * predicted_error(*model, *rule, (limit - error) / weight, scratch)
+        less = -more * variance[choice] / memory["health"][t.LOADS]
+        common, error = of_common(lambda model: of_model(model, choice, less, np.inf)), 0.0
+        for model, weight, load in zip(models, weights, loads, strict=False):
+            own = of_model(model, choice, more * heard_as[choice], (limit - error) / weight)
+            error += weight * math.hypot(own, load * common)
         return error
 
     def silence() -> float:
         work, spread = np.zeros(structure.states), np.zeros(structure.states)
-        each = [predicted_silence(*model, window - 1, work, spread) for model in models]
-        return float(weights @ each)
+
+        def of_silence(model: tuple[Any, Any, Any, Any]) -> float:
+            return predicted_silence(*model, window - 1, work, spread)
+
+        own, common = np.array([of_silence(model) for model in models[: len(kinds)]]), of_common(of_silence)
+        return float(weights @ np.hypot(own, loads * common))
 
     # a semiorder begins with a window in which it has not yet all of its budget, and one in which nothing is measured
     # comes after it: it has to be worth that

@@ -72,23 +72,26 @@ from tidegate.noise import Law
 from tidegate.policy import Event, Policy, User, WEvent, ZeroConcentrated
 from tidegate.releases import ClassDeviations, Releases, Status
 from tidegate.structures.kernels.smoothing import WIDER, smooth
-from tidegate.structures.kernels.state_space import UNSEEN, phase_at
+from tidegate.structures.kernels.state_space import SQUARED_LOAD, UNSEEN, phase_at
 from tidegate.structures.kernels.tracking import (
     COUNT,
     GAP,
     LAST,
     MISFIT,
     NEXT_FIT,
+    SURPRISED,
     Book,
     Room,
     Season,
+    beyond_usual,
+    claimed_of_common,
     doubted,
     one_step_on,
     refreshed,
     take_in,
 )
 from tidegate.structures.state_space_model import Structure, read_periods
-from tidegate.structures.state_space_tracker import CLASSES, SINGLE, Tracker
+from tidegate.structures.state_space_tracker import ALL_COLUMNS, SINGLE, Tracker, classes_of
 
 FEW_HARMONICS = 2  # of each period, where many columns share their gains
 SUSPECT = 4.0  # squared standardised innovations, recent mean, that raise the alarm
@@ -172,7 +175,8 @@ class Working(NamedTuple):
     """What the present step needs room for. Nothing of it is kept."""
 
     numbers: Any
-    measured: Any  # the last measurement
+    measured: Any  # the last measurement, and that of what columns have in common
+    smoothed: Any  # smoothed values, and that
     room: Any  # of the tracker
 
 
@@ -275,11 +279,13 @@ def followed(constants: Any, plan: Any) -> Any:
 
 
 @lean
-def update_alarm(constants: Any, plan: Any, clock: Any, health: Any, total: Any) -> None:
+def update_alarm(constants: Any, plan: Any, book: Any, total: Any) -> None:
     """Notice that the model does not fit, where dense measurements would do better than it."""
+    clock, misfit, noise = book.clock, book.health[MISFIT], constants.scales[constants.dense, VARIANCE]
+    common = book.health[SURPRISED] if book.load.size else 0.0
     if plan[ALARM] == 0:
-        misfit = health[MISFIT]
-        if misfit > SUSPECT and misfit * largest(total) > constants.scales[constants.dense, VARIANCE]:
+        apart = misfit > SUSPECT and misfit * largest(total) > noise
+        if apart or (common > SUSPECT and common * total[total.size - 1] > noise):
             plan[ALARM] = 1
             if constants.shares[plan[CHOICE], LENGTH] == ENDLESS:
                 plan[CHOICE] = followed(
@@ -288,7 +294,7 @@ def update_alarm(constants: Any, plan: Any, clock: Any, health: Any, total: Any)
             # fits get rare even if nothing ever fits
             waiting = plan[LAST_FIT] + PATIENCE + plan[LAST_FIT] // 4
             clock[NEXT_FIT] = min(clock[NEXT_FIT], max(clock[COUNT], waiting))
-    elif health[MISFIT] < CALM:
+    elif misfit < CALM and common < CALM:
         plan[ALARM] = 0
 
 
@@ -422,10 +428,11 @@ def follow(
     plan, book, kept = state.plan, Book(*state.book), Kept(*state.kept)
     secret = state.secret[0]
     shares, scales, grid = constants.shares, constants.scales, constants.grid
-    clock, health = book.clock, book.health
-    keep, columns, classes = kept.units.size, measured.size, book.parameters.shape[0]
+    clock, load = book.clock, book.load
+    keep, columns, classes = kept.units.size, out.values.shape[1], book.parameters.shape[0]
+    smoothed = working.smoothed
     if numbers[PHASE] == ENDED:
-        numbers[REVISED] = revise(first - 1, keep, 0, constants, book, season, kept, revised)
+        numbers[REVISED] = revise(first - 1, keep, 0, constants, book, season, smoothed, kept, revised)
     for index in range(begin, rows.shape[0]):
         step = first + index
         if numbers[PHASE] == AHEAD_OF:
@@ -466,7 +473,7 @@ def follow(
                 for column in range(columns):
                     measured[column] = float(rows[index, column] + slot.row[column])
             take_in(book, step, season, scales[row, KNOWN_AS], measured, room)
-            update_alarm(constants, plan, clock, health, room.total)
+            update_alarm(constants, plan, book, room.total)
             plan[DUE] = step + next_gap(shares, followed(constants, plan), plan)
             numbers[PHASE] = MEASURED
             if clock[COUNT] >= clock[NEXT_FIT]:
@@ -483,14 +490,18 @@ def follow(
                 and plan[TAKEN]
                 < 3 * constants.rows  # and has not the noise of a semiorder that has only begun
             )
+            beyond, unsure = beyond_usual(book, room.values), claimed_of_common(book, room.claimed)
             out.status[index] = FRESH if fresh else APPROXIMATED
             out.source[index], out.scale[index] = clock[LAST], scale
             for c in range(classes):
-                variance = scales[plan[TAKEN], VARIANCE] if raw else room.claimed[c]
+                variance = room.claimed[c] + book.parameters[c, SQUARED_LOAD] * unsure
+                variance = scales[plan[TAKEN], VARIANCE] if raw else variance
                 out.deviation[index, c] = np.sqrt(max(variance, 0.0)) * grid if clock[LAST] > 0 else np.inf
             shown = out.values[index]
             for column in range(columns):
                 shown[column] = measured[column] if raw else room.values[column]
+            for column in range(0 if raw else load.size):
+                shown[column] += load[column] * beyond
             if fresh:
                 prefer_measurement(constants, measured, scale, book.kind, shown, out.deviation[index])
             for column in range(columns):
@@ -507,7 +518,7 @@ def follow(
                 kept.measured[at, column] = measured[column]
             if step % constants.block == 0 and step >= keep:
                 numbers[REVISED] = revise(
-                    step, constants.block, numbers[REVISED], constants, book, season, kept, revised
+                    step, constants.block, numbers[REVISED], constants, book, season, smoothed, kept, revised
                 )
     return rows.shape[0], DONE
 
@@ -534,7 +545,15 @@ def prefer_measurement(
 
 @lean
 def revise(
-    last: int, length: int, at: int, constants: Any, book: Any, season: Any, kept: Any, revised: Any
+    last: int,
+    length: int,
+    at: int,
+    constants: Any,
+    book: Any,
+    season: Any,
+    smoothed: Any,
+    kept: Any,
+    revised: Any,
 ) -> Any:
     """Write the smoothed values of the `length` oldest of the kept steps from row `at` on; the next free row.
 
@@ -548,7 +567,7 @@ def revise(
         some = some or kept.source[(last - keep + 1 + row) % keep] != PASSED
     if not some:
         return at
-    values, doubt = revised.values[at : at + length], revised.deviation[at : at + length]
+    values, doubt = smoothed[:length], revised.deviation[at : at + length]
     rings = (book.kept_spread, book.kept_variance, book.kept_total, book.kept_innovation, book.kept_value)
     smooth(last, length, book.parameters, kind, season.once, rings, book.settled, values, doubt)
     for row in range(length):
@@ -561,16 +580,27 @@ def revise(
             # what is left of the error of a prediction, and a part of the noise, as for values at once
             predicted, known = book.kept_variance[place, c], doubt[row, c] - book.parameters[c, UNSEEN]
             rest = min(1.0, known / predicted) if predicted > 0.0 else 1.0
-            claimed = rest * rest * doubted(book, c, predicted) + (1.0 - rest) * known
+            doubt[row, c] = rest * rest * doubted(book, c, predicted) + (1.0 - rest) * known
+        unsure = claimed_of_common(book, doubt[row])
+        for c in range(doubt.shape[1]):
+            claimed = doubt[row, c] + book.parameters[c, SQUARED_LOAD] * unsure
             doubt[row, c] = np.sqrt(max(claimed, 0.0)) * WIDER * grid
+        beyond = beyond_usual(book, values[row])
+        for column in range(book.load.size):
+            values[row, column] += book.load[column] * beyond
         if source == step:  # it was measured
             prefer_measurement(
-                constants, kept.measured[place], kept.scale[place], kind, values[row], doubt[row]
+                constants,
+                kept.measured[place],
+                kept.scale[place],
+                kind,
+                values[row, : revised.values.shape[1]],
+                doubt[row],
             )
         revised.steps[at], revised.source[at], revised.scale[at] = step, source, kept.scale[place]
         revised.status[at] = FRESH if source == step else APPROXIMATED
         revised.spent[at] = kept.units[place]
-        for column in range(values.shape[1]):
+        for column in range(revised.values.shape[1]):
             value = values[row, column]
             value = (max(value, 0.0) if constants.nonnegative else value) * grid
             # before anything was measured nothing was believed but the prior
@@ -591,7 +621,9 @@ class Bound:
         self.tracker.work_on({**state.book._asdict(), "searched": state.searched})
         self.ahead = Ahead(mechanism.choices, state.plan, state.secret)
         self.numbers = np.zeros(WORK_NUMBERS, dtype=np.int64)
-        self.working = (self.numbers, np.zeros(mechanism.columns), self.tracker.room[:])
+        followed = self.tracker.followed
+        smoothed = np.zeros((2 * mechanism.block, followed))
+        self.working = (self.numbers, np.zeros(followed), smoothed, self.tracker.room[:])
         plain = (*state[:4], state.kept[:], state.book[:], (), state.secret[:2])
         self.fixed = (self.working, self.tracker.season[:], plain)
 
@@ -807,7 +839,13 @@ class Tide(SharingMechanism):
 
     def tracker(self) -> Tracker:
         """A new one."""
-        return Tracker(self.structure, self.columns, 2 * self.block, laplace=not self.choices.gaussian)
+        laplace = not self.choices.gaussian
+        return Tracker(self.structure, self.columns, 2 * self.block, laplace, shares=True)
+
+    @property
+    def tracker_classes(self) -> int:
+        """Columns of a class have one deviation; what all columns have in common is a class by itself."""
+        return classes_of(self.columns, self.columns <= ALL_COLUMNS)
 
     @cached_property
     def constants(self) -> Constants:
@@ -940,13 +978,12 @@ class Tide(SharingMechanism):
             *empty_output(count, self.columns)[:5],
             np.zeros((self._span_room(count), SPAN_FIELDS), dtype=np.int64),
             np.zeros(count, dtype=np.int64),
-            np.empty((count, self.columns if self.columns <= SINGLE else CLASSES)),
+            np.empty((count, self.tracker_classes)),
             self._empty_classes(count),
             np.empty((count, self.columns)),
         )
 
     def _empty_revised(self, rows: int) -> Revised:
-        classes = self.columns if self.columns <= SINGLE else CLASSES
         return Revised(
             np.empty(rows, dtype=np.int64),
             np.empty((rows, self.columns)),
@@ -954,7 +991,7 @@ class Tide(SharingMechanism):
             np.empty(rows, dtype=np.int64),
             np.empty(rows),
             np.empty(rows, dtype=np.int64),
-            np.empty((rows, classes)),
+            np.empty((rows, self.tracker_classes)),
             self._empty_classes(rows),
         )
 

@@ -28,7 +28,7 @@ from tidegate.structures.kernels.state_space import (
     take_out,
     turn_to,
 )
-from tidegate.structures.kernels.tracking import Season
+from tidegate.structures.kernels.tracking import LOADS, USUAL, Season
 
 NEAR = 8  # steps up to which turning a phase is cheaper than computing it
 
@@ -121,8 +121,15 @@ def replay(
     covariance: Any,
     state: Any,
     rings: Any,
+    load: Any,
+    health: Any,
+    believed: Any,
 ) -> None:
-    """Filter all measurements again under new parameters; the last steps are written into the rings."""
+    """Filter all measurements again under new parameters; the last steps are written into the rings.
+
+    `load` and `health` say what columns have in common (see `Book`); then it is measured in the last column. `believed`
+    (rows × columns, or no rows) becomes what is believed at each measurement.
+    """
     steps, measured, noise, laplace = History(*history)
     once, weight = Season(*season)
     kept_spread, kept_variance, kept_total, kept_innovation, kept_value = Rings(*rings)
@@ -153,6 +160,8 @@ def replay(
                 variance = look_ahead(covariance[c], parameters[c], weight, ahead, phase, work, spread[c])
                 variances[c] = variance
                 totals[c] = variance + (effective_noise(variance, noise[row]) if laplace else noise[row])
+                if load.size and c == classes - 1:
+                    totals[c] = variance + abs(noise[row]) / health[LOADS]
                 if keep and step >= oldest:
                     for i in range(states):
                         kept_spread[at, c, i] = spread[c, i]
@@ -163,10 +172,21 @@ def replay(
                 for j in range(columns):
                     kept_value[at, j] = values[j]
         if with_states:
+            beyond = 0.0
+            if load.size:
+                share = variances[classes - 1] / totals[classes - 1]
+                beyond = (
+                    values[load.size] + share * (measured[row, load.size] - values[load.size]) - health[USUAL]
+                )
             for j in range(columns):
+                expected_value = values[j]
                 values[j] = measured[row, j] - values[j]
-                if laplace:
-                    c = kind[j]
+                if j < load.size:
+                    values[j] -= load[j] * beyond
+                c = kind[j]
+                if believed.shape[0]:
+                    believed[row, j] = expected_value + variances[c] / totals[c] * values[j]
+                if laplace and not (load.size and j == load.size):
                     mean = heard(values[j], variances[c], noise[row])
                     values[j] = mean * totals[c] / variances[c]
             if keep and steps[row] >= oldest:

@@ -30,7 +30,8 @@ LEVEL_PRIOR = 7  # variance of the level before the first measurement
 SEASON_PRIOR = 8  # variance of a harmonic before the first measurement, times its weight
 LEVEL_MEAN = 9  # the level expected before the first measurement
 UNSEEN = 10  # what may hide where nothing is visible: belongs to intervals, not to the filter
-PARAMETERS = 11
+SQUARED_LOAD = 11  # the mean square of how much its columns have of what all have in common
+PARAMETERS = 12
 
 LEAD = 4  # states before the harmonics: level, rough, rising, falling
 REFRESHED = 64  # steps after which a phase is recomputed

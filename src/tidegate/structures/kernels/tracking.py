@@ -43,6 +43,7 @@ class Book(NamedTuple):
     kept_value: Any
     settled: Any  # variances of smoothed values, while nothing changes
     excess: Any  # of each class: sums over measurements, below
+    load: Any  # how much each column has of what all have in common; empty where nothing is taken to be that
 
 
 class Season(NamedTuple):
@@ -76,14 +77,21 @@ ROWS = 4  # measurements in the history
 DROPPED = 5  # measurements that the history has forgotten
 LAPLACE = 6  # 1 where noise is taken as Laplace, 0 where as Gaussian
 FITTED = 7  # the number of measurements at the last estimate
-CLOCK = 8
+BLIND = 8  # the number of measurements at the last estimate at which nothing was visible; counted where columns share
+CLOCK = 9
 
 # positions in `health`
 MISFIT = 0  # recent mean of squared standardised innovations: 1 where the model fits
 FACTOR = 1  # by how much intervals are wider than the model says
 LEARNT = 2  # measurements so far, each counted by how much of it is not noise: what hyper-parameters are known from
 SIZE_FITTED = 3  # the squared level at the last estimate
-HEALTH = 4
+# What columns have in common is followed as one more column, the last one, which is a class by itself. A column is its
+# own part and its load of what that is beyond its usual level. Here are
+USUAL = 4  # that level
+LOADS = 5  # the sum of squared loads
+SURPRISED = 6  # the misfit of what is common
+FITTED_TO = 7  # and its squared level at the last estimate
+HEALTH = 8
 
 RECENT = 8.0  # measurements that the misfit looks back on
 # a square counts no more than SURPRISE: Laplace noise alone exceeds it at one of 300 steps; but it never does IMPOSSIBLE
@@ -141,6 +149,27 @@ def one_step_on(book: Any, step: int, season: Any, room: Any) -> None:
 
 
 @lean
+def beyond_usual(book: Any, values: Any) -> Any:
+    """What columns have in common now, beyond its usual level; 0 where they share nothing."""
+    return values[values.size - 1] - book.health[USUAL] if book.load.size else 0.0
+
+
+@lean
+def claimed_of_common(book: Any, claimed: Any) -> Any:
+    """The variance that intervals claim of it."""
+    return claimed[claimed.size - 1] if book.load.size else 0.0
+
+
+@lean
+def add_up(load: Any, weight: float, measured: Any) -> None:
+    """The last one becomes a measurement of what is common: the weighted sum of all others."""
+    total = 0.0
+    for j in range(load.size):
+        total += load[j] * measured[j]
+    measured[load.size] = total / weight
+
+
+@lean
 def possible(excess: Any) -> float:
     """The variance that may be there beside the model's: what innovations show, and what they could not show."""
     if excess[WEIGHT] <= 0.0:
@@ -173,8 +202,14 @@ def take_in(book: Any, step: int, season: Any, noise: float, measured: Any, room
     gap = clock[GAP]
     squares, outside, told = 0.0, 0, 0.0
     laplace = clock[LAPLACE] == 1
+    load = book.load
+    common = load.size if load.size else columns  # its column
+    if load.size:
+        add_up(load, health[LOADS], measured)
     for c in range(parameters.shape[0]):
         total[c] = variance[c] + (effective_noise(variance[c], noise) if laplace else noise)
+        if load.size and c == kind[common]:
+            total[c] = variance[c] + abs(noise) / health[LOADS]  # the noise of a sum of many is nearly normal
         health[LEARNT] += variance[c] / total[c] / parameters.shape[0]
         told += variance[c] / total[c] / parameters.shape[0]
         excess[c, WEIGHT] *= 1.0 - 1.0 / MEMORY
@@ -183,16 +218,26 @@ def take_in(book: Any, step: int, season: Any, noise: float, measured: Any, room
         excess[c, SIZES] *= 1.0 - 1.0 / MEMORY
         excess[c, SIZE] *= 1.0 - 1.0 / RECENT
         excess[c, FEW] *= 1.0 - 1.0 / RECENT
+    beyond = 0.0  # what is common, as soon as it is corrected
+    if load.size:
+        c = kind[common]
+        innovation = measured[common] - values[common]
+        beyond = values[common] + variance[c] / total[c] * innovation - health[USUAL]
+        if clock[COUNT] > 0:
+            health[SURPRISED] += (innovation * innovation / total[c] - health[SURPRISED]) / RECENT
     for j in range(columns):
         c = kind[j]
         innovation = measured[j] - values[j]
-        both = variance[c] + abs(noise)
+        if j < load.size:
+            innovation -= load[j] * beyond
+        both = total[c] if j == common else variance[c] + abs(noise)
         square = innovation * innovation / both
-        squares += square if square > IMPOSSIBLE else min(square, SURPRISE)
-        outside += innovation * innovation > EDGE * EDGE * (claimed[c] + abs(noise))
+        if j != common:
+            squares += square if square > IMPOSSIBLE else min(square, SURPRISE)
+            outside += innovation * innovation > EDGE * EDGE * (claimed[c] + abs(noise))
         if clock[COUNT] > 0:
             # the variance of a squared Laplace number is 5 times its squared variance, of a normal one twice
-            share = max(noise, 0.0) / both if laplace else 0.0
+            share = max(noise, 0.0) / both if laplace and j != common else 0.0
             excess[c, WEIGHT] += 1.0 / (both * both)
             excess[c, BEYOND] += (min(square, SURPRISE) - 1.0) / both
             excess[c, UNSURE] += (2.0 + 3.0 * share * share) / (both * both)
@@ -202,7 +247,7 @@ def take_in(book: Any, step: int, season: Any, noise: float, measured: Any, room
             excess[c, FEW] += 1.0
         before[j] = values[j]
         values[j] = innovation
-        if laplace:
+        if laplace and j != common:
             values[j] = heard(innovation, variance[c], noise) * total[c] / variance[c]
     if keep:
         at = step % keep
@@ -221,23 +266,32 @@ def take_in(book: Any, step: int, season: Any, noise: float, measured: Any, room
         claimed[c] = rest * rest * claimed[c] + (1.0 - rest) * rest * variance[c]
         variance[c] *= rest
     if clock[COUNT] > 0:
-        health[MISFIT] += (squares / columns - health[MISFIT]) / RECENT
+        health[MISFIT] += (squares / common - health[MISFIT]) / RECENT
         # innovations that are mostly noise say little about intervals
-        moved = health[FACTOR] * np.exp(LEARNING * told * (outside / columns - OUTSIDE))
+        moved = health[FACTOR] * np.exp(LEARNING * told * (outside / common - OUTSIDE))
         health[FACTOR] = min(max(moved, LEAST_FACTOR), LARGEST_FACTOR)
     _remember(book, step, noise, measured)
     clock[GAP] = 0
     clock[COUNT] += 1
     clock[LAST] = step
-    if clock[COUNT] >= clock[FITTED] + SOONEST + clock[FITTED] // SOONEST and _outgrown(excess, health):
+    seen = clock[FITTED] - clock[BLIND]
+    soonest = SOONEST + seen // SOONEST
+    if clock[COUNT] >= clock[FITTED] + soonest and _outgrown(book):
         clock[NEXT_FIT] = min(clock[NEXT_FIT], clock[COUNT])
 
 
 @lean
-def _outgrown(excess: Any, health: Any) -> Any:
+def _outgrown(book: Any) -> Any:
     """Whether hyper-parameters are those of a smaller stream, or of another one."""
+    excess, health = book.excess, book.health
     size, few = 0.0, 0.0
-    for c in range(excess.shape[0]):
+    classes = excess.shape[0]
+    if book.load.size:
+        classes -= 1
+        one = excess[classes]
+        if health[SURPRISED] > MISFITTING or one[SIZE] > OUTGROWN * health[FITTED_TO] * one[FEW]:
+            return True
+    for c in range(classes):
         size += excess[c, SIZE]
         few += excess[c, FEW]
     return health[MISFIT] > MISFITTING or size > OUTGROWN * health[SIZE_FITTED] * few
