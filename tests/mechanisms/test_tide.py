@@ -165,25 +165,28 @@ def test_no_window_is_ever_overspent(window, epsilon, seed):
     assert releases.fresh[releases.units > 0].all()  # other fresh ones belong to a group that has paid
 
 
-@pytest.mark.parametrize("noise", ["laplace", "semiorder", "gaussian"])
-def test_decisions_depend_on_measurements_only(monkeypatch, noise):
+@pytest.mark.parametrize(
+    ("noise", "columns"), [("laplace", 1), ("semiorder", 1), ("gaussian", 1), ("laplace", 20)]
+)
+def test_decisions_depend_on_measurements_only(monkeypatch, noise, columns):
     """Two raw streams with equal measurements have equal schedules, states and releases, whatever lies between."""
     gaussian = noise == "gaussian"
     policy = tg.WEvent(rho="0.001", window=24) if gaussian else tg.WEvent(epsilon="0.5", window=24)
-    one = daily(400, 24)
+    one = daily(400, 24) * np.ones((1, columns), dtype=np.int64)
     other = one + np.random.default_rng(3).integers(-2000, 2000, one.shape)
-    target = np.random.default_rng(4).normal(5000, 10, 400).astype(np.int64)
+    target = np.random.default_rng(4).normal(5000, 10, (400, columns)).astype(np.int64)
 
     def measured_as_told(rows):
         """Noise = target − raw value, through the door for noise that is drawn in Python."""
 
         def supply(self, source, steps):
             step, numbers = int(self._plan[STEP]), self._secret.numbers
-            self.pool = target[step - 1 : step, np.newaxis] - rows[step - 1 : step]
+            self.pool = target[step - 1 : step] - rows[step - 1 : step]
             numbers[POSITION], numbers[END], numbers[POOL_ROW] = 0, 1, self._plan[plan.TAKEN]
 
         monkeypatch.setattr(Ahead, "draw", supply)
-        mechanism = Tide(policy, periods=(24,), harmonics=2, noise="auto" if gaussian else noise)
+        kind = "auto" if gaussian else noise
+        mechanism = Tide(policy, columns=columns, periods=(24,), harmonics=2, noise=kind)
         # all noise comes through that door
         mechanism.__dict__["constants"] = mechanism.constants._replace(gaussian=True)
         session = Session(mechanism)
@@ -334,6 +337,20 @@ def test_many_small_columns_share_what_they_know():
     policy = tg.WEvent(epsilon="1", window=24)
     found = mean_error(Session(Tide(policy, columns=675)).push_batch(truth), truth)
     assert found < 0.1 * Uniform(policy, columns=675).expected_error()
+
+
+def test_what_all_columns_do_shows_before_any_of_them():
+    """A day that 40 columns have in common, a third of the noise of a measurement: the sum of all of them shows it."""
+    steps, levels = np.arange(720), np.geomspace(20, 80, 40)
+    shape = 1 + 0.6 * np.sin(steps / 24 * 2 * np.pi)
+    truth = np.random.default_rng(2).poisson(shape[:, np.newaxis] * levels)
+    session = Session(Tide(tg.WEvent(epsilon="0.05", window=24), columns=40, periods=(24,)))
+    releases = session.push_batch(truth)
+    late, levelled = slice(360, 680), np.abs(truth - truth.mean(axis=0)).mean()
+    assert np.abs(releases.values - truth)[late].mean() < 0.75 * levelled
+    assert np.abs(releases.final.values[late] - truth[late]).mean() < 0.75 * levelled
+    low, high = (bound[late] for bound in releases.interval(0.9))
+    assert ((low <= truth[late]) & (truth[late] <= high)).mean() > 0.86
 
 
 @pytest.mark.parametrize(
