@@ -12,6 +12,8 @@ the periods (day and week in steps) and nothing else. Then the medians of the ra
 many steps the 90 % intervals cover. --hindsight adds what the same model could reach if it knew everything:
 hyper-parameters from the raw stream, and the best even schedule. DATA_FOLDER holds the public streams, on which a run
 takes hours; none of them is part of the project. Rivals are slow to run: --rivals FILE keeps their errors.
+--wide takes six streams of 20 to 100 columns instead, of which --half 0 has every second column and --half 1 the others:
+what is settled by looking at one half is judged by the other.
 --rho takes budgets of zCDP instead of ε: everybody has Gaussian noise, and rivals are Uniform, Sample and Fast.
 --delta compares Tide with the ρ that implies (ε, δ) with Tide that has ε alone.
 """
@@ -54,6 +56,7 @@ from tidegate.structures.state_space_model import Prior, Size, Structure, estima
 from tidegate.structures.state_space_tracker import Tracker
 
 STEPS = 6000
+WIDE_STEPS = 1464  # of streams with many columns, where --wide is given
 FAR = 2.0  # times the least error, after which a rival is not run again
 Stream = tuple[np.ndarray, tuple[int, ...]]
 
@@ -90,6 +93,40 @@ def streams(folder: Path) -> Iterator[tuple[str, Stream]]:
     rooms = pl.read_csv(folder / "wifi_rooms_5min.csv.gz")
     for room in sorted(rooms["room"].unique().to_list()):
         yield f"wifi {room}", (filled(rooms.filter(pl.col("room") == room).select("associated")), (288, 2016))
+
+
+def wide_streams(folder: Path, half: int) -> Iterator[tuple[str, Stream]]:
+    """Hours and weeks of zones, stops and stations, days of buildings; of the 20 loads each half is another time."""
+    taxi = filled(pl.read_parquet(folder / "nyc_taxi_od_900_hourly.parquet").drop("ts_local"))
+    busiest = taxi[:, np.argsort(-taxi.sum(axis=0), kind="stable")[:160]]
+    bus = filled(pl.read_parquet(folder / "montevideo_bus_675_hourly.parquet").drop("ts_local"))
+    trips = pl.read_parquet(folder / "citibike_trips.parquet").with_columns(
+        hour=pl.col("start_ts").dt.truncate("1h")
+    )
+    counts = trips.group_by("hour", "start_station_id").len().sort("hour", "start_station_id")
+    hours = counts.pivot(on="start_station_id", index="hour", values="len").sort("hour")
+    bikes = filled(hours.upsample("hour", every="1h").drop("hour").fill_null(0))
+    rooms = pl.read_parquet(folder / "wifi_buildings_10min.parquet").sort("ts_local", "building_id")
+    spread = rooms.pivot(on="building_id", index="ts_local", values="occupancy").sort("ts_local")
+    buildings = filled(spread.drop("ts_local").cast(pl.Float64))
+    zones = pl.read_parquet(folder / "gefcom2012_load_hourly.parquet").sort("zone_id", "date", "hour_ending")
+    loads = [
+        filled(zones.filter(pl.col("zone_id") == z).select(pl.coalesce("load_kw", "load_kw_solution")))[:, 0]
+        for z in range(1, 21)
+    ]
+    begin = half * WIDE_STEPS
+    yield "zones", (np.stack(loads, axis=1)[begin : begin + WIDE_STEPS] // 1000, (24, 168))
+    day, week = (144,), (24, 168)
+    for name, matrix, periods in (
+        ("taxi busiest", busiest, week),
+        ("taxi", taxi, week),
+        ("bus", bus, week),
+        ("bikes", bikes, week),
+        ("buildings", buildings, day),
+    ):
+        part = matrix[:WIDE_STEPS, half::2]
+        some = np.linspace(0, part.shape[1] - 1, min(part.shape[1], 100)).astype(np.int64)
+        yield name, (np.ascontiguousarray(part[:, some]), periods)
 
 
 def made_up() -> Iterator[tuple[str, Stream]]:
@@ -317,6 +354,8 @@ def main() -> None:
     parser.add_argument("--made-up", action="store_true", help="a generated stream instead")
     parser.add_argument("--only", default="", help="streams whose name contains this")
     parser.add_argument("--skip", help="no streams whose name contains this, such as wide")
+    parser.add_argument("--wide", action="store_true", help="streams of 20 to 100 columns")
+    parser.add_argument("--half", type=int, choices=(0, 1), default=1, help="which of their columns")
     parser.add_argument("--epsilon", nargs="+", default=["0.01", "0.1", "1"])
     parser.add_argument("--rho", nargs="+", help="budgets of zCDP instead, and Gaussian noise")
     parser.add_argument("--delta", help="compare ε alone with the ρ that implies it with this δ")
@@ -331,7 +370,10 @@ def main() -> None:
     given.window = given.window or ([24, 120] if given.made_up else [24, 48, 120, 240])
     known = json.loads(given.rivals.read_text()) if given.rivals and given.rivals.exists() else {}
     cells = []
-    everything = made_up() if given.made_up else streams(given.folder)
+    if given.wide and not given.made_up:
+        everything = wide_streams(given.folder, given.half)
+    else:
+        everything = made_up() if given.made_up else streams(given.folder)
     wanted = (
         (name, stream)
         for name, stream in everything
