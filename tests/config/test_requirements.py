@@ -20,6 +20,7 @@ from tidegate.config.document import EXAMPLE
 from tidegate.config.tuning import shapes
 from tidegate.core.errors import LogMismatch
 from tidegate.errors import InvalidInput, InvalidParameter
+from tidegate.ingest.requirements import BLANKS
 from tidegate.mechanisms import PersonalAbsorption, PersonalDistribution, Sample, Uniform
 from tidegate.mechanisms.w_event.personal import Requirement
 from tidegate.pipeline import read_stream
@@ -118,6 +119,11 @@ def test_ids_are_known_by_their_text(tmp_path: Path) -> None:
     assert found.tolist() == [1, 2, 1, 1, 2, 0, 0]
     assert table.of(pl.Series([7, 8], dtype=pl.UInt64)).tolist() == [1, 0]
     assert table.of(pl.Series(["7", "x"], dtype=pl.Categorical)).tolist() == [1, 0]
+
+
+def test_records_and_table_lose_the_same_blanks() -> None:
+    """All that `str.strip` takes off."""
+    assert set(BLANKS) == {chr(code) for code in range(0x10FFFF + 1) if chr(code).isspace()}
 
 
 def test_no_window_is_said_to_have_spent_more_than_it_may(tmp_path: Path) -> None:

@@ -203,6 +203,19 @@ def test_fields_of_any_form_are_text():
         records(pl.DataFrame({"unit": [1], "category": [object()]}))
 
 
+def test_a_frame_of_objects_is_read_record_by_record():
+    """One value that is no number would give the whole column another type: no record decides about the others."""
+    pandas = pytest.importorskip("pandas")
+    mechanism = Discover(
+        tg.WEvent(epsilon="8", delta="1/100", window=4, max_change=9), columns=2, aggregate="sum", clip=(0, 9)
+    )
+    rows = [("a", "park", 4), ("b", "park", "many"), (7, "pond", 2.0), (None, "pond", 1)]
+    frame = pandas.DataFrame(rows, columns=["unit", "category", "value"])
+    found = records(frame, mechanism.values)
+    assert found.rows() == records(rows, mechanism.values).rows()
+    assert found.rows() == [("a", "park", 4), ("7", "pond", 2)]
+
+
 @pytest.mark.parametrize("pairs", ["text", 5, [("a",)], [1, 2], {"unit": [1]}, pl.DataFrame({"unit": [1]})])
 def test_other_forms_are_refused(pairs):
     """With one sentence, and without a record."""

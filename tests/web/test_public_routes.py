@@ -12,11 +12,13 @@ from typing import Any
 import httpx
 import polars as pl
 import pytest
-from tests.web.helpers import finite, in_two_queries, served, settled, verified
+from tests.web.helpers import configured, finite, in_two_queries, served, settled, verified
 
 from tidegate.config import Queries, parse_queries
 from tidegate.config.queries import one
 from tidegate.pipeline.amend import amend
+from tidegate.pipeline.earlier_releases import ended_scopes
+from tidegate.pipeline.logs import LogReader
 from tidegate.web import Service
 from tidegate.web.monitoring_routes import STATES
 from tidegate.web.release_cache import ReleaseCache
@@ -299,7 +301,7 @@ def test_an_amended_stream_is_served_from_where_it_begins(tmp_path: Path) -> Non
 
 
 def test_only_the_same_statistic_is_shown_from_before_an_amendment(tmp_path: Path) -> None:
-    """Another column of the input is another statistic, and so is `other` beside another list; quantiles fall silent."""
+    """Another column of the input is another statistic, and so is `other` beside another list."""
     short = finite(tmp_path, ("count = 48", "count = 24"))
     with served([short], tokens=tmp_path / "tokens.json") as (_, service):
         settled(service)
@@ -314,6 +316,10 @@ def test_only_the_same_statistic_is_shown_from_before_an_amendment(tmp_path: Pat
         assert len(early) == 27
         assert {each["values"][other] for each in early} == {None}
         assert None not in {each["values"][1 - min(other, 1)] for each in early[:24]}
+    with LogReader(less.ledger) as log:
+        (ended,) = ended_scopes(log.rows())
+    assert ended.same_statistic(less)
+    assert not ended.same_statistic(configured(tmp_path, half, ('column = "place"', 'column = "unit"')))
 
 
 def test_an_ended_stream_says_what_it_has_spent(tmp_path: Path) -> None:

@@ -103,8 +103,8 @@ class ReleaseReader:
             self._errors = self._intervals.begin()
             if found["intervals"] is not None:
                 stored = np.frombuffer(b64decode(found["intervals"]), dtype=self._errors.dtype)
-                # version 1.0.0a1 did not store which phases were measured: none, then
-                self._errors.ravel()[: len(stored)] = stored
+                if stored.size == self._errors.size:  # another version may have learnt something else
+                    self._errors = stored.reshape(self._errors.shape).copy()
 
     @property
     def state(self) -> State:

@@ -114,7 +114,7 @@ def calibrate(epsilon: Fraction, delta: Fraction, categories: int, epochs: int) 
         if found is not None and (best is None or found < best.threshold):
             best = Selection(sigma, found)
     if best is None:
-        raise _too_small(epsilon)
+        raise too_small(epsilon)
     return best
 
 
@@ -125,7 +125,7 @@ def _least_sigma(epsilon: float, delta: float, count: int, said: Fraction) -> fl
     while gaussian_delta(count, high, epsilon - 2 * delta) > delta:
         low, high = high, 2 * high
         if high > most:
-            raise _too_small(said)
+            raise too_small(said)
     while high - low > high / 2**12:
         middle = (low + high) / 2
         low, high = (
@@ -151,7 +151,8 @@ def _least_threshold(sigma: float, epsilon: float, delta: float, categories: int
     return high
 
 
-def _too_small(epsilon: Fraction) -> InvalidParameter:
+def too_small(epsilon: Fraction) -> InvalidParameter:
+    """Why no test can be made with a budget."""
     return InvalidParameter(
         "epsilon",
         show(epsilon),

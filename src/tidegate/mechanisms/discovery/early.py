@@ -18,10 +18,9 @@ import polars as pl
 
 from tidegate.composition.gaussian import normal_delta, normal_tail
 from tidegate.core.charges import Integers
-from tidegate.errors import InvalidParameter
-from tidegate.exact import show
 from tidegate.mechanisms.counters import toeplitz
 from tidegate.mechanisms.counters.toeplitz import PLACES as PLACES
+from tidegate.mechanisms.discovery.calibration import too_small
 from tidegate.mechanisms.discovery.occurrences import CATEGORY, STEP, UNIT
 from tidegate.noise import gaussian
 from tidegate.noise.entropy import Words
@@ -138,12 +137,7 @@ def calibrate_early(
         if made is not None and (best is None or made.thresholds[-1] < best.thresholds[-1]):
             best = made
     if best is None:
-        raise InvalidParameter(
-            "epsilon",
-            show(epsilon),
-            "large enough that categories can be tested",
-            "raise epsilon or delta, or count units in fewer categories",
-        )
+        raise too_small(epsilon)
     return best
 
 

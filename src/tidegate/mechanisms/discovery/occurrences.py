@@ -143,7 +143,10 @@ def records(pairs: Any, values: ClippedValues | None = None) -> pl.DataFrame:
     """
     wanted = PAIRS if values is None else TRIPLES
     if isinstance(pairs, pl.DataFrame) or frames.names_of(pairs) is not None:
-        return _of_frame(pairs, values, wanted)
+        names = [UNIT, CATEGORY] if values is None else [UNIT, CATEGORY, VALUE]
+        if not _of_objects(pairs, names):
+            return _of_frame(pairs, values, wanted)
+        pairs = list(zip(*(pairs[name].tolist() for name in names), strict=True))
     if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
         raise InvalidInput(wanted)
     found = list(pairs)
@@ -160,6 +163,13 @@ def records(pairs: Any, values: ClippedValues | None = None) -> pl.DataFrame:
     if values is not None:
         columns[VALUE], kinds[VALUE] = [_value(each[2]) for each in found], pl.Float64
     return _added_up(pl.DataFrame(columns, schema=kinds), values)
+
+
+def _of_objects(frame: Any, names: list[str]) -> bool:
+    """Whether a pandas frame has objects in some column: then its types are no schema, but follow from its records."""
+    if isinstance(frame, pl.DataFrame) or not set(names) <= set(frames.names_of(frame) or ()):
+        return False
+    return any(str(getattr(frame[name], "dtype", "")) == "object" for name in names)
 
 
 def _added_up(read: pl.DataFrame, values: ClippedValues | None) -> pl.DataFrame:

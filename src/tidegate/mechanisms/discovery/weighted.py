@@ -12,8 +12,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 from tidegate.composition.gaussian import normal_delta, normal_tail
-from tidegate.errors import InvalidParameter
-from tidegate.exact import show
+from tidegate.mechanisms.discovery.calibration import too_small
 
 PARTS = 64  # how many divisions of δ between noise and threshold are tried
 
@@ -97,12 +96,7 @@ def calibrate_weighted(
         if made is not None and (best is None or made[1::-1] < best[1::-1]):
             best = made
     if best is None:
-        raise InvalidParameter(
-            "epsilon",
-            show(epsilon),
-            "large enough that categories can be tested",
-            "raise epsilon or delta, or count units in fewer categories",
-        )
+        raise too_small(epsilon)
     return best
 
 
