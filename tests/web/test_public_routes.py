@@ -300,6 +300,22 @@ def test_an_amended_stream_is_served_from_where_it_begins(tmp_path: Path) -> Non
     assert verified(longer.ledger).ok
 
 
+def test_what_is_shown_from_before_an_amendment_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last values: the service does not keep a long past in memory."""
+    monkeypatch.setattr("tidegate.web.release_cache.EARLIER_CELLS", 20)
+    short = finite(tmp_path, ("count = 48", "count = 24"))
+    with served([short], tokens=tmp_path / "tokens.json") as (_, service):
+        settled(service)
+    longer = finite(tmp_path, ('epsilon = "1"', 'epsilon = "1/2"'))
+    amend(one(longer))
+    with served([longer], tokens=tmp_path / "tokens.json") as (address, service):
+        settled(service)
+        found = httpx.get(f"{address}/streams/hall/releases").json()["releases"]
+        assert [each["step"] for each in found] == list(range(28 - 10, 49))
+
+
 def test_only_the_same_statistic_is_shown_from_before_an_amendment(tmp_path: Path) -> None:
     """Another column of the input is another statistic, and so is `other` beside another list."""
     short = finite(tmp_path, ("count = 48", "count = 24"))

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.audit.features import cleaned
+from tidegate.composition.gaussian import normal_delta
 from tidegate.policy import Approximate, Budget, ZeroConcentrated
 
 Floats = npt.NDArray[np.float64]
@@ -126,14 +127,8 @@ def _gaussian(distance: float, delta: float) -> float:
     """The ε at δ of Gaussian noise under means so many standard deviations apart (Balle and Wang 2018)."""
     if distance <= 0:
         return 0.0
-    low, high = 0.0, distance * distance / 2 + 8 * distance
+    low, high = 0.0, min(distance * distance / 2 + 8 * distance, 700.0)
     for _ in range(40):
         middle = (low + high) / 2
-        over, under = distance / 2 - middle / distance, -distance / 2 - middle / distance
-        left = _normal(over) - math.exp(min(middle, 700.0)) * _normal(under)
-        low, high = (middle, high) if left > delta else (low, middle)
+        low, high = (middle, high) if normal_delta(distance, middle) > delta else (low, middle)
     return high
-
-
-def _normal(value: float) -> float:
-    return 0.5 * math.erfc(-value / math.sqrt(2.0))
